@@ -15,7 +15,7 @@ const CLANG: &str = "clang-19";
 /// Takes DWARF out of an object and leaves BTF in.
 const STRIP: &str = "llvm-strip-19";
 
-/// What of each object is recorded, one line each.
+// The hashes of each source and object, one line each.
 const MANIFEST: &str = "MANIFEST";
 
 /// Build the BPF objects, or check that they are what their sources make.

@@ -1,5 +1,5 @@
-//! `cargo xtask deb`: the Debian package, by cargo-deb and what `cli/Cargo.toml` says, and its trial in an installation that
-//! is thrown away.
+//! `cargo xtask deb`: builds the Debian package with cargo-deb and the metadata of
+//! `cli/Cargo.toml`, and tries it in a temporary installation.
 
 mod page;
 mod trial;
@@ -144,7 +144,7 @@ fn check_changelog(root: &Path, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command whose words are for whoever waits.
+// Runs a command whose output the user sees.
 fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("run {}", shown(command)))?;
     ensure!(status.success(), "{}: {status}", shown(command));

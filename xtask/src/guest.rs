@@ -192,9 +192,10 @@ impl GuestParts {
         }
     }
 
-    /// A machine all of whose CPUs run: now and then one of 20 that 2 play stops while it boots (QEMU 10.0 under TCG), and
-    /// whoever waits for that one later, such as a driver for a grace period of RCU, waits for ever. Now and then QEMU itself
-    /// fails (an assertion in its memory map, with several CPUs changing it).
+    // Boots until all CPUs run. Sometimes one of 20 that 2 play stops during the boot (QEMU 10.0
+    // under TCG), and anything that waits for it later, such as a driver for a grace period of RCU,
+    // waits forever. Sometimes QEMU itself fails (an assertion in its memory map, while several
+    // CPUs change it).
     fn boot(&self, prepared: &PreparedGuest, variant: GuestVariant) -> anyhow::Result<GuestSession> {
         let deadline = Duration::from_secs(self.deadline);
         for _ in 1..BOOTS {

@@ -261,7 +261,7 @@ impl Service for WorkingEcho {
     }
 }
 
-/// Median and range of what all turns have in common.
+// Median and range of a figure over all turns.
 fn spread(turns: &[OverloadTurn], at: usize, of: fn(&OverloadPoint) -> f64) -> (f64, f64, f64) {
     let all: Vec<f64> = turns.iter().filter_map(|turn| turn.points.get(at)).map(of).collect();
     let ends = (all.iter().copied().fold(f64::INFINITY, f64::min), all.iter().copied().fold(0.0, f64::max));

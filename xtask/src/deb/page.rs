@@ -1,4 +1,4 @@
-//! What docs/install.md has a person type, for the trial to type it.
+//! The commands of docs/install.md, so that the trial can run them.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +11,11 @@ const MARK: &str = "<!-- not run: by cargo xtask deb --test -->";
 /// The commands of the page, as a throw-away system is to run them.
 #[derive(Debug, PartialEq)]
 pub(super) struct InstallPage {
-    /// What installs the package. Root needs no sudo.
+    /// Installs the package. Root needs no sudo.
     pub package: String,
-    /// What builds and installs the program without a package, where there is a toolchain.
+    /// Builds and installs the program without a package; requires a toolchain.
     pub cargo: String,
-    /// What puts the rest into the system then.
+    /// Installs the remaining files after `cargo`.
     pub rest: String,
 }
 

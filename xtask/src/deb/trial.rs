@@ -56,8 +56,8 @@ pub(super) fn installed(
     run(unshare.args([root.path(), &debian, trial.path()]).arg(version)).context("the trial")
 }
 
-/// Puts what the commands of docs/install.md need where they are run: the package below the same path as here, the program that
-/// `cargo install` makes.
+// Prepares the files that the commands of docs/install.md expect: the package below the same path
+// as here, and the program that `cargo install` makes.
 fn as_the_page_has_it(package: &Path, places: &PackagePaths, page: &InstallPage, trial: &Path) -> Result<()> {
     let debian = trial.join("target/debian");
     fs::create_dir_all(&debian)?;

@@ -49,7 +49,7 @@ fn describe(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<V
 
 fn facts(variant: GuestVariant) -> Vec<(String, String)> {
     let (nodes, threads, nic) = (variant.nodes(), variant.threads(), variant.nic());
-    // Cores that the scheduler leaves alone are not in what nproc counts.
+    // nproc does not count isolated CPUs.
     let scheduled = if variant == GuestVariant::IsolatedCpus { CPUS / 2 } else { CPUS };
     let own = |what: &str| format!("{what} of {}", nic.interface);
     vec![

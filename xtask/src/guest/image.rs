@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::GuestUnavailable;
 use super::kernel::{UnpackedKernel, said};
 
-/// Modules that can be loaded in the guest, with what they need.
+// Modules that can be loaded in the guest; their dependencies are added.
 const MODULES: [&str; 18] = [
     "igb",
     "igbvf",
@@ -174,7 +174,8 @@ fn resolved(said: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
         if file.starts_with("not found") {
             bail!("{line}");
         }
-        // The last word is the address; what has no path (vdso, "statically linked") is no file.
+        // The last word is the address. Entries without a path (vdso, "statically linked") are no
+        // files.
         if file.starts_with('/') {
             files.insert(PathBuf::from(file.rsplit_once(" (").map_or(file, |(file, _)| file)));
         }

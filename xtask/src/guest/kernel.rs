@@ -59,13 +59,13 @@ impl UnpackedKernel {
         pick(&read("modules.dep")?, &read("modules.alias")?, wanted)
     }
 
-    /// What would be modules in other kernels, a path a line.
+    /// Features that other kernels have as modules, one path per line.
     pub(super) fn built_in(&self) -> PathBuf {
         self.modules.join("modules.builtin")
     }
 }
 
-/// Modules for the guest, with what its `modprobe` reads.
+// Modules for the guest, with the index files that its `modprobe` reads.
 #[derive(Debug, PartialEq)]
 pub(super) struct PickedModules {
     /// As packed by Debian: `.ko` or `.ko.xz`.
@@ -110,7 +110,7 @@ fn candidate(package: &str) -> anyhow::Result<(String, String)> {
     Ok((target.to_owned(), version.to_owned()))
 }
 
-/// The kernel's package in what `apt-cache show` says of a package that leads to it.
+// The name of the kernel package, from the `apt-cache show` output of a metapackage.
 fn depends_on_kernel(shown: &str) -> Option<&str> {
     let depends = shown.lines().find_map(|line| line.strip_prefix("Depends: "))?;
     depends

@@ -35,7 +35,7 @@ pub(super) struct TapWire {
 }
 
 enum TapQueues {
-    /// The emulated igb spreads what one tap queue brings by its own indirection table.
+    // One tap queue: the emulated igb distributes its packets by its own indirection table.
     One,
     /// virtio-net has a tap queue for each of its own.
     OfVariant,

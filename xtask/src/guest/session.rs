@@ -38,7 +38,7 @@ const KERNEL_HERTZ: u64 = 250;
 
 /// A guest that waits for commands. Dropping it switches it off.
 pub(super) struct GuestSession {
-    /// Commands go out on it, and what became of them comes back.
+    // Commands go out on it, and their results come back.
     commands: GuestChannel,
     output: GuestChannel,
     errors: GuestChannel,
@@ -53,7 +53,7 @@ pub(super) struct GuestSession {
 /// One end of a port of the guest.
 struct GuestChannel {
     stream: UnixStream,
-    /// What has come without an end of line.
+    // Received bytes of an incomplete line.
     begun: Vec<u8>,
 }
 
@@ -110,7 +110,8 @@ impl GuestSession {
         let mut command = qemu(prepared, variant, "")?;
         command.args(["-display", "none", "-serial"]).arg(format!("file:{}", inherited(&console)?));
         command.args(["-device", "virtio-serial-pci,bus=pcie.0"]);
-        // QEMU's ends: they close with it, so that its end is seen whatever it dies of.
+        // QEMU's ends of the channels. They close with QEMU, so that its end is noticed for any
+        // cause.
         let mut theirs = Vec::new();
         let mut port = |name| channel(&mut command, name, &mut theirs);
         let (commands, output, errors) = (port("commands")?, port("output")?, port("errors")?);
@@ -194,7 +195,7 @@ impl GuestSession {
         Ok(self.host.receiver().run(|| UdpSocket::bind(any))??)
     }
 
-    /// Waits for a line on the command port, passing on what comes on the others.
+    // Waits for a line on the command port, and passes on the output of the other ports.
     fn answer(&mut self, deadline: Instant, sinks: &mut OutputSinks<'_>) -> anyhow::Result<String> {
         loop {
             if let Some(line) = self.commands.line() {
@@ -219,7 +220,7 @@ impl GuestSession {
         }
     }
 
-    /// An error with what QEMU said and the end of the console.
+    // Adds QEMU's messages and the end of the console to an error.
     fn explained(&self, error: anyhow::Error, what: &str) -> anyhow::Error {
         let qemu = last_lines(&self.complaints);
         let console = last_lines(&self.console);
@@ -241,7 +242,6 @@ impl GuestChannel {
         Some(String::from_utf8_lossy(&line).trim().to_owned())
     }
 
-    /// Takes what has come.
     fn receive(&mut self) -> anyhow::Result<()> {
         let mut bytes = std::mem::take(&mut self.begun);
         let passed = self.pass_on(&mut bytes);
@@ -249,7 +249,6 @@ impl GuestChannel {
         passed
     }
 
-    /// Gives what has come to `sink`.
     fn pass_on(&self, sink: &mut dyn Write) -> anyhow::Result<()> {
         let mut room = [0; 16 * 1024];
         loop {

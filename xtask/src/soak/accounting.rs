@@ -63,7 +63,7 @@ const NAMED: [(&str, &str); 11] = [
     ("reply-wire-full", "reply refused by the wire"),
 ];
 
-/// Differences between what one had and the next on the way.
+// Differences between consecutive counters on the path.
 const GAPS: [AccountingGap; 4] = [
     AccountingGap {
         name: "device-queue",
@@ -92,7 +92,7 @@ struct AccountingGap {
     retried: bool,
 }
 
-/// Requests by what became of them.
+// Requests by their fate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RequestFates {
     sent: u64,
@@ -119,7 +119,7 @@ struct RoundLoss {
     requests: i64,
 }
 
-/// What became of all requests: in rounds in which the link was up, and in those in which it was not.
+// The fates of all requests, separately for rounds with the link up and with the link down.
 #[derive(Debug)]
 pub(super) struct SoakAccounting {
     workers: u32,
@@ -153,7 +153,7 @@ impl SoakAccounting {
         sum.add(&fates);
     }
 
-    /// What became of requests, as documents have it.
+    /// The fates of requests, in the form of the document.
     pub(super) fn requests(&self) -> Vec<RoundRequests> {
         let part = |link, fates: &RequestFates| RoundRequests {
             link,

@@ -117,7 +117,8 @@ impl VethCounters {
             Known::Unknown { why } => anyhow::bail!("statistics of {interface}: {why}"),
         };
         let totals = link.totals.value().with_context(|| format!("{interface} has no counters"))?;
-        // `rx_queue_3_drops`; what an XDP program dropped is `rx_queue_3_xdp_drops`, and none of ours drops requests.
+        // The drivers count packets that an XDP program dropped in `rx_queue_3_xdp_drops`. None of
+        // our programs drops requests, so every `rx_queue_3_drops` is a loss.
         let is_loss = |name: &str| {
             name.strip_prefix("rx_queue_")
                 .and_then(|rest| rest.split_once('_'))

@@ -12,7 +12,7 @@ use linerate_engine::{
 };
 use linerate_lab::{Lab, LabChild};
 
-/// What makes a worker panic.
+// A payload that makes a worker panic.
 pub(super) const POISON: &[u8] = b"cannot swallow this";
 
 /// Receive buffer of a socket, bytes. Requests wait there while a worker restarts.
@@ -62,7 +62,7 @@ impl SoakServer {
         Ok(Self { child, input, output: BufReader::new(output) })
     }
 
-    /// Serves another port; what could not be had.
+    /// Serves another port; returns its fallbacks.
     pub(super) fn open(&mut self, address: SocketAddr) -> anyhow::Result<Vec<String>> {
         Ok(serde_json::from_str(&self.ask(&format!("open {address}"))?)?)
     }
@@ -71,7 +71,7 @@ impl SoakServer {
         self.ask(&format!("close {address}")).map(drop)
     }
 
-    /// What all its workers did so far, on all ports there were.
+    /// Counts of all workers, on all ports so far.
     pub(super) fn counts(&mut self) -> anyhow::Result<Counts> {
         Ok(serde_json::from_str(&self.ask("counts")?)?)
     }
@@ -96,7 +96,8 @@ impl SoakServer {
     }
 }
 
-/// Is the server: does what each line of the standard input says, and answers with a line, until that ends.
+// The server process: executes each line of the standard input and answers with a line, until the
+// input ends.
 pub(super) fn serve(calls: SoakBackend, workers: u32, cpu: u32) -> anyhow::Result<()> {
     // Panics are part of the plan.
     std::panic::set_hook(Box::new(|_| ()));

@@ -66,7 +66,7 @@ impl GeneratorTestbed {
 
 /// Moves the calling thread and its children to another CPU than `cpu`, and returns that CPU.
 fn move_away_from(cpu: u32) -> anyhow::Result<u32> {
-    // The second testbed finds the thread moved already: what matters is that it is not on `cpu`.
+    // For the second testbed the thread has moved already; it only must not be on `cpu`.
     let other = machine::allowed_cpus()?.into_iter().find(|other| *other != cpu);
     let other =
         other.with_context(|| format!("there is no CPU but {cpu} for the servers: two are needed"))?;

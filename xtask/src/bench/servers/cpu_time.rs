@@ -4,8 +4,9 @@ use std::path::Path;
 
 use linerate_host::Known;
 
-/// What the threads of a process and of its descendants have run so far, ns (`/proc/PID/task/TID/schedstat`). What softirqs
-/// do on top of them is included where the kernel does not account it apart (CONFIG_IRQ_TIME_ACCOUNTING).
+// CPU time of a process, its threads and descendants so far, ns (`/proc/PID/task/TID/schedstat`).
+// Includes softirqs on top of them, unless the kernel accounts these separately
+// (CONFIG_IRQ_TIME_ACCOUNTING).
 pub(super) fn of(process: Option<u32>) -> Known<u64> {
     match process {
         None => Known::unknown("it runs in the kernel, in softirqs"),
@@ -19,7 +20,8 @@ pub(super) fn of(process: Option<u32>) -> Known<u64> {
 fn total(process: u32) -> Option<u64> {
     let mut nanoseconds = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
-        // A thread that has just ended took what it took: too little to matter within a measurement.
+        // A thread that has just ended is left out: its time is too short to matter in a
+        // measurement.
         nanoseconds += run_time(&task.path()).unwrap_or(0);
         let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
         for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {

@@ -19,7 +19,6 @@ use crate::machine;
 /// Bytes of a request that are kept, by all.
 const REQUEST: usize = 2048;
 
-/// Answers what comes to a socket.
 type Serve = fn(UdpSocket) -> io::Result<()>;
 
 /// How it is written.

@@ -84,8 +84,9 @@ impl ServersTestbed {
         }
     }
 
-    /// Detaches an XDP program that a server left: Knot 3.2 leaves its own, also when it ends in order, and it would redirect what is
-    /// for the next to nobody. With none there it does nothing.
+    /// Detaches an XDP program that a server left. Knot 3.2 leaves its own even after an orderly
+    /// end, and the program would redirect the next server's packets to no socket. Does nothing
+    /// without a program.
     pub(super) fn clear_programs(&self) -> anyhow::Result<()> {
         for mode in ["xdpdrv", "xdpgeneric"] {
             let mut command = Command::new("ip");

@@ -64,8 +64,8 @@ fn dns(builder: Builder, program: &ServerProgram, matters: &str) -> anyhow::Resu
     wait(&builder.start(move |_| DnsService::new(Arc::clone(&served)))?, matters)
 }
 
-/// Serves on. One that could not be had as it was asked for would be measured under a wrong name: `matters` is what such a
-/// fallback says.
+// Serves until the end. A server that fell back to another backend would be measured under a wrong
+// name; `matters` is the text of such a fallback.
 fn wait(running: &RunningServer, matters: &str) -> anyhow::Result<()> {
     if let Some(fallback) = running.fallbacks().iter().find(|fallback| fallback.what.contains(matters)) {
         bail!("{fallback}");
