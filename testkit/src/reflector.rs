@@ -19,7 +19,7 @@
 //!
 //! An [`XdpService`] answers millions of frames per second at the interface.
 //!
-//! A [`PreforkServer`] is a program of forked workers, for what looks at a server from outside.
+//! A [`PreforkServer`] is a program of forked workers, for tools that look at a server from outside.
 //!
 //! [`installed`] has real servers, as tests start them.
 //!

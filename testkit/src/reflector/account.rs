@@ -1,19 +1,19 @@
-//! What a reflector did.
+//! The counters of a reflector.
 
 use hdrhistogram::Histogram;
 
 /// The longest time from request to reply that the histogram distinguishes, ns.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// What a reflector did with every request.
+/// Every request of a reflector, by its fate.
 ///
-/// `received == answered + corrupted + dropped + over_capacity + unsent` once it has stopped; while it runs, requests
-/// that wait for their reply are in `received` alone.
+/// `received == answered + corrupted + dropped + over_capacity + unsent` once it has stopped; while
+/// it runs, requests that wait for their reply are in `received` alone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReflectorAccount {
     /// Requests taken from the socket.
     pub received: u64,
-    /// Requests answered with what they brought.
+    /// Requests answered with an unchanged payload.
     pub answered: u64,
     /// Requests answered with one changed byte, and in no other way.
     pub corrupted: u64,

@@ -1,4 +1,4 @@
-//! What a reflector is to be.
+//! Options of a reflector.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -112,8 +112,8 @@ impl ReflectorBuilder {
         self
     }
 
-    /// Takes and answers nothing for the last `lasting` of every `every`, counted from the arrival of the first
-    /// request, and then what has queued meanwhile.
+    /// Receives and answers nothing in the last `lasting` of every `every`, counted from the first
+    /// request; then answers the requests queued in the meantime.
     #[must_use]
     pub fn freeze(mut self, every: Duration, lasting: Duration) -> Self {
         self.freeze = Some((every, lasting));

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// CLOCK_REALTIME, ns: what SO_TIMESTAMPNS stamps with.
+// CLOCK_REALTIME, ns: the clock of SO_TIMESTAMPNS.
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     // A clock before 1970 is not one to measure by.

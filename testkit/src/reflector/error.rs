@@ -1,5 +1,3 @@
-//! What can go wrong.
-
 use std::io;
 use std::net::SocketAddr;
 
@@ -10,21 +8,21 @@ pub enum ReflectorError {
     #[error("cannot serve {address}: {source}; choose an address of this host and a free port")]
     Bind {
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// An XDP service cannot be had.
     #[error("{what}: {why}")]
     Xdp {
         what: String,
-        /// What went wrong, from the outermost cause to the innermost.
+        /// The causes, from the outermost to the innermost.
         why: String,
     },
     /// A setting out of range.

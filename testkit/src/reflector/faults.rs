@@ -15,7 +15,6 @@ pub(crate) struct FaultCounter {
     count: u64,
 }
 
-/// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestFate {
     Drop,

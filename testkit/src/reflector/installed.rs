@@ -1,4 +1,4 @@
-//! Servers that are installed on the machine, and what tests have them do.
+//! Servers that are installed on the machine, with configurations for tests.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -41,10 +41,11 @@ pub struct InstalledNsd<'a> {
 }
 
 impl InstalledNsd<'_> {
-    /// Writes its files, and returns the path of the one it is started with. `control` in the directory is what nsd-control
-    /// talks to.
+    /// Writes its files, and returns the path of the one that starts it. nsd-control uses the
+    /// socket `control` in the directory.
     ///
     /// # Errors
+    ///
     /// Those of writing files.
     pub fn write(&self) -> io::Result<PathBuf> {
         let directory = self.directory.display();
@@ -82,11 +83,12 @@ zone:
     }
 }
 
-/// Writes what chronyd is told: to answer on this port, at one address or all, by the local clock. Returns the file that it is
-/// started with, as `chronyd -x -d -u root -f FILE`: without `-x` it sets the clock. `control` in the directory is what
-/// chronyc talks to.
+/// Writes the configuration of chronyd: to answer on this port, at one address or all, by the local
+/// clock. Returns the file for `chronyd -x -d -u root -f FILE`: without `-x` it sets the clock.
+/// chronyc uses the socket `control` in the directory.
 ///
 /// # Errors
+///
 /// Those of writing files.
 pub fn chrony(directory: &Path, address: Option<IpAddr>, port: u16) -> io::Result<PathBuf> {
     // chronyd refuses a directory that others can read.

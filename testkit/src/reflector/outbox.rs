@@ -27,7 +27,6 @@ pub(crate) struct PendingReply {
     pub(crate) due_ns: u64,
 }
 
-/// What a reply is in the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PendingKind {
     Intact,
@@ -63,7 +62,6 @@ impl ReplyQueue {
         self.replies.front().map(|reply| reply.due_ns)
     }
 
-    /// Sends what is due.
     pub(crate) fn flush(&mut self, socket: BorrowedFd<'_>, account: &mut ReflectorAccount) {
         loop {
             let now_ns = clock::now_ns();

@@ -30,7 +30,8 @@ impl PairSwapper {
         PairSwapper { every, sources: HashMap::new() }
     }
 
-    /// Takes a reply; what is to leave goes to `leave` in its order. Returns whether a pair was swapped.
+    /// Takes a reply; passes replies that may leave to `leave`, in their order. Returns whether a
+    /// pair was swapped.
     pub(crate) fn pass(&mut self, mut reply: PendingReply, mut leave: impl FnMut(PendingReply)) -> bool {
         let source = self.sources.entry(reply.to.clone()).or_insert_with(|| SwapSource {
             every: self.every.clone(),
@@ -57,7 +58,7 @@ impl PairSwapper {
         self.sources.values().filter_map(|source| Some(source.held.as_ref()?.due_ns)).min()
     }
 
-    /// Lets go what has waited too long at `now_ns`: it leaves alone.
+    /// Releases replies that have waited too long at `now_ns`, without a partner.
     pub(crate) fn release(&mut self, now_ns: u64, mut leave: impl FnMut(PendingReply)) {
         for source in self.sources.values_mut() {
             if source.held.as_ref().is_some_and(|held| held.due_ns <= now_ns) {

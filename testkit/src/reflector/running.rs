@@ -53,7 +53,8 @@ impl RunningReflector {
     fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(handle) = self.handle.take() {
-            // A panic of the thread has been printed; the account shows what is missing.
+            // The runtime has printed the thread's panic, and the account shows the missing
+            // requests.
             let _ = handle.join();
         }
     }

@@ -10,7 +10,7 @@ use crate::reflector::error::ReflectorError;
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/reflect.bpf.o"));
 
 /// A service in native XDP at one interface, for IPv4 (without options), IPv6 (without extension headers) and a VLAN tag.
-/// Whatever else arrives there passes untouched.
+/// All other packets pass untouched.
 ///
 /// The program goes when this is dropped, or when the process ends, however that happens.
 ///
@@ -34,8 +34,8 @@ pub struct XdpBuilder {
     corrupt_every: u64,
 }
 
-/// What an [`XdpService`] did: `received == answered + dropped + corrupted`. Replies that the link did not take are in
-/// `answered`, because XDP_TX does not report them.
+/// Counters of an [`XdpService`]: `received == answered + dropped + corrupted`. Replies that the
+/// link did not take are in `answered`, because XDP_TX does not report them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct XdpAccount {
     pub received: u64,

@@ -51,7 +51,7 @@ impl ReflectorReceiveBatch {
         }
     }
 
-    /// Takes what has arrived, without waiting; returns how many datagrams.
+    /// Receives the queued datagrams, without waiting; returns their number.
     pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.received = 0;
         let buffers = self.buffers.chunks_exact_mut(BUFFER_BYTES).zip(&mut self.sources);
@@ -98,8 +98,8 @@ impl ReflectorReceiveBatch {
 /// The address that recvmmsg wrote into `source`, of `length` bytes.
 fn address(source: &libc::sockaddr_storage, length: libc::socklen_t) -> SockAddr {
     let mut storage = SockAddrStorage::zeroed();
-    // SAFETY: the storage is a sockaddr_storage in a wrapper (socket2), and the kernel wrote a valid address of `length`
-    // bytes into what is copied there.
+    // SAFETY: the storage is a sockaddr_storage in a wrapper (socket2), and the kernel wrote a
+    // valid address of `length` bytes into the source of the copy.
     unsafe {
         *storage.view_as::<libc::sockaddr_storage>() = *source;
         SockAddr::new(storage, length)
