@@ -18,7 +18,7 @@ fn main() {
     println!("cargo::rustc-env=LINERATE_VERSION={version}");
 }
 
-/// What `git archive` wrote in place of the placeholders (gitattributes(5), export-subst).
+// The text that `git archive` wrote in place of the placeholders (gitattributes(5), export-subst).
 fn archived(package: &Path) -> Option<String> {
     let text = std::fs::read_to_string(package.join("commit")).ok()?;
     Some(text.trim().to_owned()).filter(|commit| !commit.is_empty() && !commit.contains("Format:"))
@@ -42,7 +42,7 @@ fn checked_out(package: &Path) -> Option<String> {
     git(package, &["log", "-1", "--abbrev=7", "--format=%h %cs"])
 }
 
-/// What git prints; none where there is no git, or it refuses.
+// Git's output. `None` without git, or if it fails: a source archive must build as well.
 fn git(directory: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").current_dir(directory).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

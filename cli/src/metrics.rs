@@ -1,4 +1,4 @@
-//! What the packet path counts, as OpenMetrics with stable names, and the dashboard and alerts that go with them.
+//! Counters of the packet path as OpenMetrics with stable names, and the dashboard and alerts that use them.
 //!
 //! `FAMILIES` is the one table of what is exported: encoder, documentation, and the checks of dashboard and rules all go by
 //! it. An [`Exporter`] reads a host and keeps what has to outlive a reading: totals of counters whose sources come and go, and

@@ -1,4 +1,4 @@
-//! `linerate export`: what the packet path counts, for Prometheus.
+//! `linerate export`: counters of the packet path, for Prometheus.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ impl ExportArgs {
         if self.once {
             return self.write_once(&pages).map(|()| ExitCode::SUCCESS);
         }
-        // What happens between two readings is judged: the first is now.
+        // Findings come from the change between two readings, so take the first one now.
         drop(pages.metrics(ExpositionFormat::OpenMetrics));
         if let Some(server) = &server {
             eprintln!("serving metrics on http://{}/metrics", server.address().context("the address")?);

@@ -69,7 +69,7 @@ impl TopArgs {
                 eprintln!("linerate: {}: its last line was cut short and is left out", file.display());
             }
             if self.once {
-                // There is at least one, and the last is what was seen last.
+                // A recording has at least one snapshot, and the last one is the latest.
                 return tape
                     .pictures()
                     .last()

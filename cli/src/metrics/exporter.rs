@@ -20,7 +20,7 @@ pub(crate) struct ExporterOptions {
     pub(crate) pids: bool,
     /// Whether packets are counted where the kernel throws them away.
     pub(crate) drops: bool,
-    /// Whether it is looked at what packet processing takes.
+    /// Whether to measure the CPU time of packet processing.
     pub(crate) cost: bool,
     /// Most series of a family; those beyond become one.
     pub(crate) most_series: usize,
@@ -31,7 +31,8 @@ pub(crate) struct ExporterOptions {
 /// Most series of a family, unless told otherwise: enough for 128 CPUs with six modes, and 512 queues.
 const MOST_SERIES: usize = 1024;
 
-/// Readings with more time between them are judged each by itself: what happened between them is long ago.
+// Two readings further apart than this are judged each by itself, because their difference
+// describes a time long past.
 const LONG_AGO: Duration = Duration::from_secs(600);
 
 impl Default for ExporterOptions {
@@ -57,14 +58,15 @@ pub(crate) struct Exporter {
     version: String,
     tally: MetricTotals,
     before: Option<(Instant, PacketPath)>,
-    /// What was asked for beside the path, or why it is not there.
+    /// The optional collectors, or the reason why one cannot run.
     drops: Option<Result<DropsCollector, String>>,
     cost: Option<Result<CostCollector, String>>,
 }
 
 impl Exporter {
-    /// Of this host, in the network namespace of the calling thread; scrapes have to be in the same. What cannot be had of
-    /// what `options` ask for is told by [`Exporter::unavailable_collectors`].
+    /// Exports this host, in the network namespace of the calling thread; scrapes have to be in the
+    /// same one. Collectors of `options` that cannot run are reported by
+    /// [`Exporter::unavailable_collectors`].
     #[must_use]
     pub(crate) fn new(host: Host, options: &ExporterOptions) -> Self {
         // A scope has one port; of several, all services are read and those chosen.
@@ -79,7 +81,7 @@ impl Exporter {
         Self { host, scope, wanted, version, tally, before: None, drops, cost }
     }
 
-    /// What was asked for with [`ExporterOptions`] and is not there, each with one line why.
+    /// Collectors of [`ExporterOptions`] that cannot run, each with one line of reason.
     #[must_use]
     pub(crate) fn unavailable_collectors(&self) -> Vec<(&'static str, String)> {
         let drops = self.drops.as_ref().and_then(|drops| drops.as_ref().err());
@@ -88,7 +90,8 @@ impl Exporter {
         pairs.into_iter().filter_map(|(name, why)| Some((name, why?.clone()))).collect()
     }
 
-    /// Reads the host, judges it by this reading and the one before, and takes up what it counts.
+    /// Reads the host, derives findings from this reading and the previous one, and records all
+    /// counters.
     pub(crate) fn scrape(&mut self) -> Exposition {
         let begin = Instant::now();
         let path = PacketPath::observe(&self.host, &self.scope);

@@ -24,7 +24,7 @@ macro_rules! table {
                 help: $help,
             };
         )*
-        /// All families, in the order in which a packet meets what they are of.
+        /// All families, in the order in which a packet passes their subjects.
         pub(crate) static FAMILIES: &[&MetricFamily] = &[$(&$id),*];
     };
 }

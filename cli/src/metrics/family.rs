@@ -1,4 +1,4 @@
-//! What a family of metrics is.
+//! Families of metrics: their kind, scope and labels.
 
 use linerate_host::StageName;
 
@@ -12,13 +12,11 @@ pub(crate) struct MetricFamily {
     pub(crate) unit: &'static str,
     /// The labels of each of its series, in order.
     pub(crate) labels: &'static [&'static str],
-    /// What it belongs to.
     pub(crate) of: MetricScope,
-    /// What it says, for a person: one sentence.
+    /// The HELP text: one sentence.
     pub(crate) help: &'static str,
 }
 
-/// What a family is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum MetricKind {
     /// It only grows. Each count of the source is this much of the unit: ticks of `USER_HZ` are 0.01 s.
@@ -37,17 +35,16 @@ pub(crate) enum SeriesFold {
     Omit,
 }
 
-/// What a family belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetricScope {
     /// A stage of the packet path.
     Stage(StageName),
     Path,
-    /// What doctor's rules find.
+    /// Findings of doctor's rules.
     Findings,
-    /// What is seen of single packets, where that was asked for (`--with drops`).
+    /// Packets seen by tracing, with `--with drops`.
     Drops,
-    /// What packet processing takes, where that was asked for (`--with cost`).
+    /// CPU time of packet processing, with `--with cost`.
     Cost,
     Exporter,
 }
@@ -74,7 +71,8 @@ impl MetricFamily {
         }
     }
 
-    /// The labels of what is folded of series with these: a queue becomes `other`, its interface stays.
+    /// The labels of the series that folds series with these labels: a queue becomes `other`, its
+    /// interface stays.
     pub(crate) fn folded_labels(&self, labels: &[String]) -> Vec<String> {
         let pairs = self.labels.iter().zip(labels);
         pairs
@@ -87,7 +85,7 @@ impl MetricFamily {
 pub(crate) const OTHER: &str = "other";
 
 impl MetricScope {
-    /// Its name in documentation: the stage's, or what else it is.
+    /// Its heading in the documentation.
     #[cfg(test)]
     #[must_use]
     pub(crate) fn name(self) -> &'static str {

@@ -12,13 +12,13 @@ use linerate_host::{Diagnosis, PacketPath};
 
 use crate::metrics::family::MetricFamily;
 
-/// What was gathered, by family.
+/// Samples by family.
 #[derive(Debug, Default)]
 pub(crate) struct GatheredSamples {
     readings: BTreeMap<&'static str, Vec<MetricReading>>,
 }
 
-/// What a source of a family says.
+/// One source's value of a family.
 #[derive(Debug)]
 pub(crate) struct MetricReading {
     pub(crate) labels: Vec<String>,
@@ -29,7 +29,7 @@ pub(crate) struct MetricReading {
     pub(crate) value: f64,
 }
 
-/// What it means when a counter is less than it was.
+/// The meaning of a counter that is less than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CounterReset {
     Anew,
@@ -39,7 +39,7 @@ pub(crate) enum CounterReset {
     Never,
 }
 
-/// What of a host is wanted.
+/// The parts of a host to export.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MetricSelection {
     /// Services on these ports; none: all.
@@ -66,7 +66,6 @@ impl GatheredSamples {
         all
     }
 
-    /// What was gathered of a family.
     pub(crate) fn readings(&self, family: &MetricFamily) -> &[MetricReading] {
         self.readings.get(family.name).map_or(&[], Vec::as_slice)
     }
@@ -82,7 +81,7 @@ impl GatheredSamples {
         self.add(family, MetricReading { labels: owned(labels), source, count, restart, value: 0.0 });
     }
 
-    /// A counter that begins anew when its source does.
+    // Adds a counter that starts at zero again when its source does.
     pub(crate) fn add_counter(&mut self, family: &'static MetricFamily, labels: &[&str], count: u64) {
         self.add_source_counter(family, labels, (0, CounterReset::Anew), count);
     }
@@ -109,7 +108,7 @@ fn owned(labels: &[&str]) -> Vec<String> {
     labels.iter().map(|label| (*label).to_owned()).collect()
 }
 
-/// What tells sources of the same series apart, such as an inode or an interface's index.
+// Distinguishes sources of one series, by an inode or an interface's index for example.
 pub(crate) fn source_id(parts: impl std::hash::Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);

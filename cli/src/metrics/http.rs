@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub(crate) use page::ExporterPages;
 pub(crate) use request::{HttpRequest, RequestError};
 
-/// What clients are given.
+/// Limits per client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClientLimits {
     /// Connections at a time; a further one is told so, and closed.
@@ -71,20 +71,22 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens on an address; port 0 takes a free one.
+    /// Listens on an address; port 0 selects a free one.
     ///
     /// # Errors
-    /// Whatever the kernel says, such as that the address is in use.
+    ///
+    /// The kernel's error, for example if the address is in use.
     pub(crate) fn bind(address: SocketAddr, limits: ClientLimits) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, limits, open: Arc::default() })
     }
 
-    /// Where it listens.
+    /// The listening address.
     ///
     /// # Errors
-    /// Whatever the kernel says.
+    ///
+    /// The kernel's error.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -206,8 +208,8 @@ fn write(mut stream: &TcpStream, mut text: &[u8], time: Duration) -> io::Result<
     Ok(())
 }
 
-/// Waits a moment for the client to close: what it still sends would else have the kernel reset the connection, and the
-/// response be lost on its way.
+// Waits a moment for the client to close: a close with unread data makes the kernel send a reset,
+// and the response can be lost.
 fn finish(mut stream: &TcpStream) -> io::Result<()> {
     const MOMENT: Duration = Duration::from_millis(500);
     let deadline = Instant::now() + MOMENT;

@@ -1,22 +1,24 @@
-//! What has to outlive a reading: totals of counters whose sources come and go, and which series there may be.
+//! State that outlives a reading: totals of counters whose sources come and go, and the set of
+//! exported series.
 //!
-//! A counter's total is the sum of what its sources grew by. When a source goes, such as a socket, the total stays; one that
-//! comes adds all it has counted; one that begins anew adds what it counted since. So a series never shrinks, as long as the
-//! exporter lives. A family that has more series than it may have keeps those it saw first; the others are one, whose total
-//! is the sum of what they grew by.
+//! A counter's total is the sum of its sources' increases. When a source such as a socket goes, the
+//! total stays. A new source adds its full count; a source that starts at zero again adds its count
+//! since then. Therefore a series never shrinks while the exporter runs. A family with too many
+//! series keeps the first ones; the others become one series, whose total is the sum of their
+//! increases.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::metrics::family::{MetricFamily, MetricKind, OTHER, SeriesFold};
 use crate::metrics::gather::{CounterReset, GatheredSamples, MetricReading};
 
-/// How many scrapes a source, or a series, may be away before it is forgotten: one that comes back later begins anew.
+// Number of scrapes after which an absent source or series is forgotten. If it returns later, it
+// starts at zero.
 const REMEMBERED: u64 = 240;
 
 /// Groups that folded series may form, such as one an interface; those beyond are `other` in every label.
 const GROUPS: usize = 64;
 
-/// What is known of all families.
 #[derive(Debug, Default)]
 pub(crate) struct MetricTotals {
     families: BTreeMap<&'static str, FamilyTotals>,
@@ -24,7 +26,6 @@ pub(crate) struct MetricTotals {
     scrape: u64,
 }
 
-/// What is known of a family.
 #[derive(Debug, Default)]
 struct FamilyTotals {
     sources: HashMap<(Vec<String>, u64), SeriesSource>,
@@ -79,12 +80,13 @@ impl MetricValue {
 }
 
 impl MetricTotals {
-    /// With at most so many series a family, and one more for each group of those beyond.
+    /// `most`: series per family, plus one for each group of the excess.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
     }
 
-    /// Takes up what was gathered, family by family in the order of `all`; with it how many series were folded of which family.
+    /// Records the samples, family by family in the order of `all`. Returns the number of folded
+    /// series per family.
     pub(crate) fn record_scrape(
         &mut self,
         all: &[&'static MetricFamily],
@@ -205,7 +207,7 @@ fn scaled(total: u64, scale: f64) -> MetricValue {
     if scale == 1.0 { MetricValue::Whole(total) } else { MetricValue::Real(total as f64 * scale) }
 }
 
-/// Adds a gauge's reading to what is there, which is no number at first.
+// Adds a gauge's reading to `value`, which starts as NaN.
 fn join(value: &mut f64, more: f64, fold: SeriesFold) {
     *value = match fold {
         _ if value.is_nan() => more,

@@ -64,7 +64,7 @@ pub(crate) fn write(exposition: &Exposition, format: ExpositionFormat) -> String
     text
 }
 
-/// What comes before the series of a family. The older format knows counters by the name of their series.
+// The lines before the series of a family. The older format names a counter by its series.
 fn head(text: &mut String, family: &MetricFamily, format: ExpositionFormat) {
     let name = match format {
         ExpositionFormat::OpenMetrics => family.name.to_owned(),

@@ -1,4 +1,4 @@
-//! What is seen by tracing, where that was asked for: collectors that run as long as the exporter.
+//! Optional collectors that trace packets; they run as long as the exporter.
 
 mod cost;
 mod drops;

@@ -72,7 +72,7 @@ impl ValueAxis {
         self.scale == AxisScale::Log
     }
 
-    /// Where a value lies, in per cent from the left; what lies outside is put at the edge.
+    /// The position of a value in per cent from the left; values outside the range are at the edge.
     pub(crate) fn position(&self, value: f64) -> f64 {
         let share = match self.scale {
             AxisScale::Linear => (value - self.low) / (self.high - self.low),

@@ -1,13 +1,13 @@
-//! What the charts of a run show, ready to be drawn: positions in per cent, texts as they are read.
+//! The charts of a run, ready to be drawn: positions in per cent, texts in their final form.
 
 use super::axis::ValueAxis;
 use crate::document::{self, MarkShape, Tone};
 
 /// Rows over a common axis.
 pub(crate) struct RangeChart {
-    /// What the axis counts, and how.
+    /// The quantity, with its unit.
     pub(crate) axis: String,
-    /// Vertical lines; none where there is nothing to show.
+    /// Vertical lines. Empty for an empty chart.
     pub(crate) ticks: Vec<ChartTick>,
     /// From top to bottom.
     pub(crate) rows: Vec<ChartRow>,
@@ -34,13 +34,12 @@ const WIDTHS: [(f64, &str); 7] = [
     (28.0, "at-28"),
 ];
 
-/// What a letter of a label takes at most, and what is to be between two labels, rem.
+// The greatest width of a letter of a label, and the gap between two labels, in rem.
 const LETTER: f64 = 0.45;
 const BETWEEN: f64 = 0.4;
 
 /// One row of a chart.
 pub(crate) struct ChartRow {
-    /// What the row is of.
     pub(crate) label: String,
     /// The row in one sentence, for those who hear or point at it.
     pub(crate) told: String,
@@ -52,7 +51,7 @@ pub(crate) struct ChartRow {
     /// Lines to the rows above and below, met half way, in per cent at the edge.
     pub(crate) links: RowLinks,
     pub(crate) value: String,
-    /// What goes with the figure: its doubt, or its unit.
+    /// The note next to the figure: its uncertainty, or its unit.
     pub(crate) aside: String,
     /// Against the row compared with.
     pub(crate) badge: Option<VerdictBadge>,
@@ -86,7 +85,7 @@ pub(crate) struct VerdictBadge {
     pub(crate) words: String,
     pub(crate) ratio: String,
     pub(crate) interval: String,
-    /// What it was compared with.
+    /// The name of the compared row.
     pub(crate) against: String,
 }
 
@@ -145,7 +144,7 @@ pub(crate) fn shape_class(shape: MarkShape) -> &'static str {
     }
 }
 
-/// Joins each row's point with those of the rows beside it that have one.
+// Joins each row's point with the points of its neighbours, if they have one.
 fn link(rows: &mut [ChartRow], points: &[Option<f64>]) {
     let half_way = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| percent((a + b) / 2.0));
     for (index, row) in rows.iter_mut().enumerate() {
@@ -176,7 +175,7 @@ fn ticks(axis: &ValueAxis, most: usize, label: impl Fn(f64) -> String) -> Vec<Ch
     ticks.map(|((position, label), classes)| ChartTick { at: percent(position), label, classes }).collect()
 }
 
-/// Every how many labels there is room for one on an axis of so many rem.
+// The interval of labels that leaves room for each, on an axis of `width` rem.
 fn labelled(labels: &[(f64, String)], width: f64) -> usize {
     let half = |label: &str| label.chars().count() as f64 * LETTER / 2.0;
     let apart = |every: usize| {

@@ -21,7 +21,7 @@ impl TextColumn {
         self.style.width.min(WIDEST).saturating_sub(self.before + self.label).max(20)
     }
 
-    /// The text behind its label, in as many lines as it takes; none where it is empty.
+    /// The text behind its label, wrapped. No lines for an empty text.
     pub(crate) fn labelled(self, label: &str, text: &str) -> Vec<String> {
         if text.is_empty() {
             return Vec::new();
@@ -61,7 +61,7 @@ impl TextColumn {
         text.get(..if all { text.len() } else { end }).unwrap_or(text).to_owned()
     }
 
-    /// At most so many lines.
+    /// Cuts to at most `most` lines.
     pub(crate) fn limit_lines(self, text: &str, most: usize) -> String {
         let lines = wrap(text, self.width());
         if lines.len() <= most {
@@ -72,7 +72,7 @@ impl TextColumn {
     }
 }
 
-/// At most so many characters; what is cut says so.
+/// Cuts to at most `most` characters, and marks the cut.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

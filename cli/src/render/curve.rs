@@ -16,9 +16,9 @@ const MOST_POINTS: usize = 1_200;
 const MOST_MARKED: usize = 150;
 
 pub(crate) struct CurveChart {
-    /// What the horizontal axis counts.
+    /// The label of the horizontal axis.
     pub(crate) across: &'static str,
-    /// What the vertical axis counts.
+    /// The label of the vertical axis.
     pub(crate) upward: &'static str,
     /// Lines at round values of the horizontal axis.
     pub(crate) verticals: Vec<PlotLine>,
@@ -53,7 +53,7 @@ pub(crate) struct DrawnSeries {
     pub(crate) name: &'static str,
     /// Stretches of line without a gap.
     pub(crate) paths: Vec<String>,
-    /// Points with what they say.
+    /// Points with their labels.
     pub(crate) points: Vec<CurvePoint>,
 }
 

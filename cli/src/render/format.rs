@@ -1,6 +1,6 @@
-//! Numbers as people read them: three significant digits, decimal prefixes, the unit beside.
+//! Numbers for people: three significant digits, decimal prefixes, then the unit.
 //!
-//! What is not a finite number is shown as `?`, never as zero.
+//! A number that is not finite is shown as `?`, never as zero.
 
 use linerate_load::wire::LinkSpeed;
 

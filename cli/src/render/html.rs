@@ -228,7 +228,7 @@ fn placed(picture: &Picture, place: &ResultPosition) -> String {
     if picture.class == "graph" { graph::placed(&picture.svg, place) } else { picture.svg.clone() }
 }
 
-/// What those who do not see the chart know it by.
+// The accessible name of a chart, for screen readers.
 fn lines_name<'a>(chart: &'a LineChart, heading: &'a str) -> &'a str {
     if chart.title.is_empty() { heading } else { &chart.title }
 }

@@ -1,4 +1,4 @@
-//! What all pages have in common: what stands above a result, the pieces it is made of, and the page around it.
+//! The common parts of all pages: the head of a result, its building blocks, and the frame.
 
 use anyhow::{Context, Result};
 use askama::Template;
@@ -6,24 +6,23 @@ use askama::Template;
 use super::format;
 use super::style::{TextTone, non_breaking};
 
-/// What is said above a result.
 #[derive(Debug, Clone)]
 pub(crate) struct PageHead {
     pub(crate) schema: String,
     /// The version of the program that made the result.
     pub(crate) version: String,
-    /// What kind of result it is.
+    /// The kind of result.
     pub(crate) title: &'static str,
-    /// What it comes to: a sentence.
+    /// The conclusion: one sentence.
     pub(crate) verdict: String,
-    /// That in a word or two, with its class; none where a result is neither good nor bad.
+    /// The conclusion in a word or two, with its class. `None` for results that are neither good
+    /// nor bad.
     pub(crate) mark: Option<(&'static str, String)>,
     /// The host it is of, in words.
     pub(crate) host: String,
     pub(crate) time: String,
-    /// When; none where it is not known.
     pub(crate) unix_seconds: Option<u64>,
-    /// What was looked at, and for how long; may be empty.
+    /// The subject and the duration of the measurement; may be empty.
     pub(crate) about: String,
     pub(crate) command: String,
 }
@@ -52,11 +51,11 @@ pub(crate) struct FigureTile {
     pub(crate) figure: String,
     pub(crate) unit: &'static str,
     pub(crate) label: String,
-    /// What its colour follows from; empty for none.
+    /// The CSS class that gives its colour; empty for none.
     pub(crate) class: &'static str,
 }
 
-/// What a reader has to know before the figures.
+/// A note that a reader needs before the figures.
 #[derive(Debug, Clone)]
 pub(crate) struct PageNote {
     /// A word before it; may be empty.
@@ -135,7 +134,7 @@ pub(crate) fn time(unix_seconds: Option<u64>) -> String {
     unix_seconds.map_or_else(|| NOT_RECORDED.to_owned(), |seconds| non_breaking(&format::utc(seconds)))
 }
 
-/// A host in words: what it calls itself, its kernel, its CPUs.
+/// A host in words: its name, kernel and CPUs.
 pub(crate) fn host(
     name: Option<&str>,
     kernel: Option<&str>,
@@ -166,7 +165,8 @@ struct SingleResultPage<'a> {
 /// The page of one result.
 ///
 /// # Errors
-/// Whatever `part` fails with; or if formatting fails, which no result is known to cause.
+///
+/// The error of `part`; or a formatting error, which no result is known to cause.
 pub(crate) fn single_result_page(part: impl FnOnce(&ResultPosition) -> Result<PageResult>) -> Result<String> {
     let PageResult { head, body } = part(&ResultPosition::standalone())?;
     let page = SingleResultPage {

@@ -38,7 +38,6 @@ fn every_page_is_fit_to_be_read_in_a_browser() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// What is wrong with a page.
 fn judge(browser: &mut TestBrowser, file: &Path, keep: bool) -> Vec<String> {
     let url = format!("file://{}", file.display());
     let mut faults = Vec::new();
@@ -60,14 +59,14 @@ fn judge(browser: &mut TestBrowser, file: &Path, keep: bool) -> Vec<String> {
     faults
 }
 
-/// What a script of ours finds wrong, and where it looked.
+// The faults that a script of ours finds, with their place.
 fn told(browser: &mut TestBrowser, script: &str, place: &str) -> Vec<String> {
     let found = browser.evaluate(script);
     let found = found.as_array().expect("a list").iter().filter_map(Value::as_str);
     found.map(|fault| format!("{place}: {fault}")).collect()
 }
 
-/// What happened that should not: a request, an error, a word on the console.
+// Events that must not happen: a request, an error, a line on the console.
 fn trouble(url: &str, method: &str, event: &Value) -> Option<String> {
     match method {
         "Network.requestWillBeSent" => {
@@ -82,7 +81,8 @@ fn trouble(url: &str, method: &str, event: &Value) -> Option<String> {
     }
 }
 
-/// What can be acted on and is not reached with the key Tab, in order, with a mark around it.
+// Elements that can be operated but are not reached with the key Tab, in order and with a focus
+// mark.
 fn by_keyboard(browser: &mut TestBrowser) -> Vec<String> {
     const FOCUSED: &str = "(() => {
         const element = document.activeElement;

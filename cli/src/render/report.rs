@@ -1,4 +1,5 @@
-//! Several results as one: the path first, then what each says, then each whole, in the order that tells the story.
+//! Several results as one: the path first, then the conclusion of each, then each whole, in the
+//! order in which an engineer reads them.
 
 mod joined;
 mod text;
@@ -33,7 +34,8 @@ pub(crate) struct OrderedResults {
 }
 
 impl OrderedResults {
-    /// What was read, in order: the path, what was changed, capacity, the load, and where time and packets went; each by time.
+    /// The results in order: the path, changes, capacity, the load, and where time and packets
+    /// went; each by time.
     pub(crate) fn of(read: ResultFiles) -> Self {
         let mut sources = read.sources;
         sources.sort_by(|one, other| {

@@ -87,7 +87,7 @@ pub(crate) fn non_breaking(text: &str) -> String {
     words.join(" ")
 }
 
-/// What may not be broken: a word, or a number with its unit.
+// Splits text into the parts that must stay on one line: a word, or a number with its unit.
 fn words(text: &str) -> Vec<String> {
     const UNITS: &[&str] = &["%", "k", "M", "ns", "us", "ms", "s", "min", "B", "tps", "Mbit/s"];
     let mut words: Vec<String> = Vec::new();

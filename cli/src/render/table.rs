@@ -26,7 +26,7 @@ impl TextTable {
         self.rows.push(cells);
     }
 
-    /// The first rows in lines, behind so many blanks.
+    /// The first `most` rows as lines, indented by `before` blanks.
     pub(crate) fn lines(&self, before: usize, most: usize, style: TextStyle) -> Vec<String> {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());

@@ -26,7 +26,7 @@ impl Reader {
     }
 }
 
-/// The document, without the tiles and whatever else is for pages only.
+/// The document, without the tiles and the other parts that only pages have.
 pub(crate) fn text(document: &Document, style: TextStyle) -> String {
     let reader = Reader { style, full: document.full };
     let mut lines = Vec::new();

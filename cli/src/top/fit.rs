@@ -16,7 +16,7 @@ const MOST_CURVE: usize = 30;
 
 /// Columns of this rank and above give way to a curve.
 const FOR_CURVE: u8 = 3;
-/// What a column's rank rises by where nothing in it is told.
+// Added to the rank of a column that has no values, so that it is removed first.
 const UNTOLD: u8 = 10;
 
 /// The columns that there is room for.
@@ -38,7 +38,6 @@ pub(crate) struct PanelFit<'p> {
     lines: Vec<FittedLine<'p>>,
 }
 
-/// What a line is of.
 enum FittedLine<'p> {
     Block(&'p RowBlock),
     Row(&'p PanelRow),
@@ -117,7 +116,8 @@ impl ColumnLayout {
         // The sign and a blank, the name, and two blanks before each cell.
         let used =
             |cells: &[Option<usize>]| 2 + name + cells.iter().flatten().map(|width| width + 2).sum::<usize>();
-        // What nobody tells of gives way first, and what is of a high rank even to a curve.
+        // Columns without values are removed first; a column of high rank stays even before a
+        // curve.
         let untold =
             |index: usize| rows().all(|row| row.cells.get(index).is_none_or(|cell| cell.text == "–"));
         let rank = |index: usize| {

@@ -39,7 +39,7 @@ pub(crate) struct PanelHead {
 /// Rows that belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RowBlock {
-    /// What they are of; none where that can be looked at no closer.
+    /// The item of the rows. `None` if it has no details to open.
     pub(crate) item: Option<HistoryItem>,
     pub(crate) title: String,
     /// Further words, which give way.
@@ -47,7 +47,7 @@ pub(crate) struct RowBlock {
     pub(crate) mark: Option<Severity>,
     pub(crate) gone: bool,
     pub(crate) rows: Vec<PanelRow>,
-    /// What is said of the rows that are folded away.
+    /// A summary of the folded rows.
     pub(crate) folded: Option<String>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct RowBlock {
 pub(crate) struct PanelRow {
     pub(crate) item: HistoryItem,
     pub(crate) name: String,
-    /// What a filter looks in.
+    /// The text that a filter searches.
     pub(crate) words: String,
     pub(crate) mark: Option<Severity>,
     pub(crate) gone: bool,
@@ -65,7 +65,7 @@ pub(crate) struct PanelRow {
     pub(crate) cells: Vec<PanelCell>,
     /// Figures to sort by, in the order of [`PanelStage::sorts`] after the first.
     pub(crate) figures: [f64; 2],
-    /// What its curve is of.
+    /// The metric of its curve.
     pub(crate) metric: HistoryMetric,
 }
 
@@ -103,7 +103,7 @@ impl PanelStage {
         }
     }
 
-    /// What its rows can be put in order by; the first is their own order.
+    /// The sort orders of its rows; the first is their own order.
     pub(crate) fn sorts(self) -> [&'static str; 3] {
         match self {
             PanelStage::Queues | PanelStage::Out => ["queue", "packets", "drops"],
@@ -123,7 +123,7 @@ impl PanelCell {
         Self { text: text.into(), tone }
     }
 
-    /// What is not told.
+    /// An unknown value.
     pub(crate) fn unknown() -> Self {
         Self::new("–", TextTone::Faint)
     }
@@ -168,7 +168,7 @@ impl TopPanel {
         }
     }
 
-    /// What can be chosen, from the top down.
+    /// The items that can be selected, from top to bottom.
     pub(crate) fn items(&self) -> Vec<HistoryItem> {
         let mut items = Vec::new();
         for block in &self.blocks {

@@ -273,7 +273,7 @@ fn panel_title(
     ])
 }
 
-/// What is wrong where the eye is, else what is worst.
+// The findings of the selected item, else the worst ones.
 fn found_lines(state: &TopState, picture: &Snapshot, area: Rect, theme: ScreenTheme) -> Vec<Line<'static>> {
     let here = state.item().map(|item| findings_of(picture, item)).unwrap_or_default();
     let (found, of_item) =
@@ -331,7 +331,7 @@ fn findings_of<'a>(picture: &'a Snapshot, item: &HistoryItem) -> Vec<&'a LiveFin
     picture.findings.iter().filter(|found| found.places.contains(&place)).collect()
 }
 
-/// A rate in letters; what is not told is a dash.
+// A rate in letters; a dash if it is unknown.
 fn rate(per_second: Option<f64>, unit: &str) -> String {
     per_second.map_or_else(|| format!("– {unit}"), |rate| format!("{} {unit}", format::rate(rate)))
 }

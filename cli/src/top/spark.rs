@@ -2,8 +2,8 @@
 
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The last figures as a line of this many columns, the latest at the right. Its height is the greatest among them; nothing
-/// but zeros is a line at the bottom, and what was not known a gap.
+/// The last figures as a line of this many columns, the latest at the right. The greatest of them
+/// has full height, zeros are at the bottom, and an unknown value is a gap.
 pub(crate) fn spark(figures: &[Option<f64>], width: usize) -> String {
     multi_line_spark(figures, width, 1).pop().unwrap_or_default()
 }
@@ -25,7 +25,7 @@ pub(crate) fn multi_line_spark(figures: &[Option<f64>], width: usize, lines: usi
     (0..lines).map(line).collect()
 }
 
-/// In eighths of a line, at least one for what is known.
+// In eighths of a line. Known values get at least one, so that they differ from a gap.
 fn height(figure: Option<f64>, most: f64, lines: usize) -> Option<usize> {
     let figure = figure.filter(|figure| figure.is_finite())?;
     if most <= 0.0 {

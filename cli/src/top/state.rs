@@ -1,4 +1,4 @@
-//! What is on the screen of `linerate top`, and what keys make of it. Knows no terminal.
+//! The state of `linerate top`'s screen, and its reactions to keys. Independent of the terminal.
 
 use std::path::PathBuf;
 
@@ -16,16 +16,16 @@ pub(crate) struct TopState {
     pub(crate) history: SnapshotHistory,
     pub(crate) source: SnapshotFeed,
     pub(crate) focus: usize,
-    /// By stage, what is chosen there.
+    /// The selected item per stage.
     pub(crate) chosen: [Option<HistoryItem>; 5],
     pub(crate) choice: RowSelection,
     /// The words that are being typed; none while nobody types.
     pub(crate) typing: Option<String>,
     pub(crate) paused: bool,
     pub(crate) over: Option<TopOverlay>,
-    /// How many lines of what is over all else are above the screen.
+    /// Number of lines of the overlay above the screen.
     pub(crate) scrolled: u16,
-    /// What is being done in the background.
+    /// The name of the job in the background.
     pub(crate) busy: Option<&'static str>,
     /// The last thing to be told, at the bottom.
     pub(crate) message: Option<String>,
@@ -42,21 +42,20 @@ pub(crate) enum SnapshotFeed {
     Replay { at: usize, of: usize, speed: f64, file: PathBuf },
 }
 
-/// What is shown over all else.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum TopOverlay {
     Help,
     /// An item with its history.
     Details(HistoryItem),
-    /// Lines, and what they are.
+    /// A title, and lines.
     Text(&'static str, Vec<String>),
 }
 
-/// What the program has to do, which a state cannot.
+/// Actions that the program carries out for the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TopAction {
     Quit,
-    /// Count what is lost.
+    /// Count drops.
     Drops,
     /// Record a flame graph.
     Flame,
@@ -90,7 +89,7 @@ impl TopState {
         PanelStage::ALL.get(self.focus).copied().unwrap_or(PanelStage::Queues)
     }
 
-    /// What is chosen in the stage that has the focus.
+    /// The item selected in the stage that has the focus.
     pub(crate) fn item(&self) -> Option<&HistoryItem> {
         self.chosen.get(self.focus)?.as_ref()
     }
@@ -144,7 +143,7 @@ impl TopState {
         None
     }
 
-    /// Whether the key was for what is over all else.
+    // Returns whether an overlay took the key.
     fn pressed_over(&mut self, key: KeyCode) -> bool {
         match key {
             KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.over = None,

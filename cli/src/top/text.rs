@@ -10,7 +10,7 @@ use crate::render::style::{TextStyle, TextTone, wrap};
 
 const FINDINGS: usize = 8;
 
-/// All stages, one below the other, and what is wrong.
+/// All stages, one below the other, then the findings.
 pub(crate) fn picture(picture: &Snapshot, choice: &RowSelection, style: TextStyle) -> String {
     let mut lines = vec![paint(style, &title(picture)), String::new()];
     for panel in panels(picture, choice) {

@@ -1,4 +1,4 @@
-//! The command line of `linerate load`, by what its options are about.
+//! The command line of `linerate load`, grouped by subject.
 
 use std::time::Duration;
 

@@ -49,7 +49,7 @@ pub(crate) struct EventStream {
 }
 
 impl LoadOutputs {
-    /// Opens what is asked for; nothing has been sent by then.
+    // Opens all outputs before anything is sent, so that a wrong path fails at once.
     pub(crate) fn open(output: &OutputArgs) -> Result<Self> {
         let mut results = output.results.targets()?;
         if output.json_stream.as_deref() == Some("-") {
@@ -87,7 +87,7 @@ impl LoadOutputs {
         }
     }
 
-    /// The live lines, for what is no interval.
+    /// The live lines, for text that belongs to no interval.
     pub(crate) fn live(&mut self) -> &mut LiveIntervals {
         &mut self.live
     }

@@ -1,4 +1,4 @@
-//! `--overload`: what is still answered above capacity.
+//! `--overload`: the replies that a server still gives above its capacity.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use super::run::{LoadRun, exit};
 use crate::origin;
 
 impl LoadRun {
-    /// Offers multiples of a capacity known from elsewhere, and reports what was answered.
+    /// Offers multiples of a known capacity, and reports the share of answered requests.
     pub(crate) fn overload(&mut self, capacity: f64) -> Result<ExitCode> {
         self.outputs.started(&self.generator.describe())?;
         let started = origin::unix_seconds();
@@ -23,7 +23,7 @@ impl LoadRun {
         Ok(exit(answered))
     }
 
-    /// What is answered at each multiple asked for.
+    /// Measures the replies at each requested multiple.
     pub(crate) fn goodput(&mut self, capacity: f64) -> Result<Vec<OverloadResult>> {
         let slot = self.times.step(PacingMode::Flood, false).duration;
         let mut all = Vec::new();

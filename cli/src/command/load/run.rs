@@ -1,4 +1,4 @@
-//! What a command line asks for, and how it is carried out.
+//! Turns the arguments of `linerate load` into a plan, and runs the plan.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,7 +18,6 @@ const DEFAULT_RATE: f64 = 10_000.0;
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_STEP: Duration = Duration::from_secs(2);
 
-/// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LoadPlan {
     /// One stretch of load.
@@ -48,12 +47,12 @@ pub(crate) struct LoadRun {
     pub(crate) interrupt: InterruptFlag,
     pub(crate) bounds: LimitArgs,
     pub(crate) times: LoadTiming,
-    /// What a reader has to know of the workload.
+    /// Notes about the workload, for the reader of the result.
     pub(crate) notes: Vec<String>,
 }
 
 impl PaceArgs {
-    /// What is asked for, if it can be done.
+    /// The plan, or the reason why the arguments do not allow one.
     pub(crate) fn plan(&self, times: &TimeArgs) -> Result<LoadPlan> {
         let plan = match self {
             PaceArgs { rate: Some(per_second), .. } => {

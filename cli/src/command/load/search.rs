@@ -17,14 +17,13 @@ use crate::view::load::live::{PROBE_HEADER, probe};
 
 const DEFAULT_MAX_LOSS: f64 = 0.001;
 
-/// Failures that something else on the machine may have caused are not counted so often.
+// Failures to ignore if something else on the machine may have caused them.
 const EXCUSED: u32 = 5;
 
-/// What a burst allowance hides shrinks with the length of what confirms a rate.
+// A burst allowance hides less of a failure the longer the confirming step lasts.
 const CONFIRM_STRETCH: u32 = 3;
 
 impl LoadRun {
-    /// Searches, and reports what was found.
     pub(crate) fn search(&mut self) -> Result<ExitCode> {
         let bounds = self.bounds.clone();
         let slot = seconds("slot", bounds.slot)?;
@@ -68,7 +67,7 @@ impl LoadRun {
         method: SearchMethod,
     ) -> Result<ExitCode> {
         let overload = match self.goodput(capacity.transactions_per_second.median) {
-            // What was found is told also if there is no more time for this.
+            // The result is reported even if no time is left for the extra step.
             Err(error)
                 if error
                     .downcast_ref::<GeneratorError>()

@@ -1,4 +1,4 @@
-//! One stretch of load, and what came of it.
+//! One stretch of load, and its outcome.
 
 use std::process::ExitCode;
 
@@ -92,7 +92,6 @@ pub(crate) fn nothing_sent(outcome: &SlotOutcome, targets: &str) -> String {
     }
 }
 
-/// What a reader of an outcome has to know.
 pub(crate) fn warnings(outcome: &SlotOutcome) -> Vec<String> {
     let mut warnings: Vec<String> = outcome
         .self_watch

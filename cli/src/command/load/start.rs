@@ -12,7 +12,7 @@ use crate::quantity;
 /// When to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartAt {
-    /// So long after now.
+    /// This time after now.
     In(Duration),
     /// At this time of day, today.
     Today(Time),

@@ -1,4 +1,4 @@
-//! What is exchanged, as the command line says.
+//! The workload of the command line.
 
 use std::io;
 
@@ -50,7 +50,7 @@ impl io::Read for Unbuffered {
 }
 
 impl WorkloadArguments {
-    /// Makes what is exchanged, reading the file that the workload names.
+    /// Builds the workload, and reads the file that it names.
     pub(crate) fn workload(&self) -> Result<LoadWorkload> {
         self.check_protocol()?;
         Ok(self.workload.read(&self.options())?)

@@ -12,7 +12,6 @@ use super::jobs::JobResult;
 use super::record::RecordFile;
 use crate::interrupt::InterruptFlag;
 
-/// What a session hears.
 pub(super) enum SessionEvent {
     Picture(Box<Snapshot>),
     Key(KeyEvent),

@@ -1,4 +1,4 @@
-//! What takes some seconds and is done meanwhile: counting drops, and recording a flame graph.
+//! Jobs of some seconds that run in the background: counting drops, and recording a flame graph.
 
 use std::path::Path;
 use std::sync::mpsc::Sender;
@@ -47,7 +47,7 @@ impl JobRunner {
         Self { port, interfaces, tell }
     }
 
-    /// Begins one, and says what is done.
+    /// Starts a job; returns its name.
     pub(super) fn begin(&self, action: TopAction, state: &TopState) -> Option<&'static str> {
         let picture = state.picture.as_ref()?;
         let tell = self.tell.clone();
@@ -70,7 +70,7 @@ impl JobRunner {
 fn spawn(tell: Sender<SessionEvent>, work: impl FnOnce() -> Result<JobResult> + Send + 'static) {
     thread::spawn(move || {
         let done = work().unwrap_or_else(|error| JobResult::Failed(crate::output::one_line(&error)));
-        // Whoever asked may have ended meanwhile.
+        // The session may have ended in the meantime, so a closed channel is no error.
         let _ = tell.send(SessionEvent::Done(done));
     });
 }

@@ -11,7 +11,7 @@ use linerate_host::live::picture::SCHEMA;
 use crate::envelope::Envelope;
 use crate::origin::HostSummary;
 
-/// What `--json` prints, and `--record` writes on each line.
+/// The document that `--json` prints, and `--record` writes as one line.
 pub(super) fn envelope(snapshot: &Snapshot) -> Envelope<&Snapshot> {
     let host = HostSummary {
         name: snapshot.host.name.value().cloned(),
@@ -37,7 +37,7 @@ impl RecordFile {
         if file.metadata().with_context(cannot)?.is_file() && file.seek(SeekFrom::End(-1)).is_ok() {
             file.read_exact(&mut last).with_context(cannot)?;
         }
-        // What follows half a line could never be read again.
+        // Appending after an incomplete line would make both lines unreadable.
         ensure!(
             last == [b'\n'],
             "{}: it ends in the middle of a line, as when its writer was killed: name another file",

@@ -29,7 +29,7 @@ impl<'a> ReplayPosition<'a> {
 
     /// Shows where it is.
     pub(super) fn show(&self, state: &mut TopState, file: &Path) {
-        // Going back, what was later must not be in the curves.
+        // Going back, the curves must not contain later snapshots.
         state.history = SnapshotHistory::default();
         let first = self.at.saturating_sub(120);
         for picture in self.tape.pictures().get(first..self.at).into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! A session on a terminal: what is heard is drawn, until somebody ends it.
+//! A session on a terminal: draws each event until the user quits.
 
 use std::io::Stdout;
 use std::path::Path;
@@ -21,7 +21,6 @@ use crate::top;
 use crate::top::screen::{self, ScreenTheme};
 use crate::top::state::{SnapshotFeed, TopAction, TopOverlay, TopState};
 
-/// What goes on, with the end of it.
 type Next = Result<std::ops::ControlFlow<()>>;
 const ON: std::ops::ControlFlow<()> = std::ops::ControlFlow::Continue(());
 const END: std::ops::ControlFlow<()> = std::ops::ControlFlow::Break(());
@@ -35,7 +34,7 @@ pub(super) fn live(arguments: &TopArgs, record: Option<RecordFile>, interrupt: I
     };
     let mut state = TopState { source, ..TopState::default() };
     let mut jobs = JobRunner::new(arguments.port, arguments.interfaces.clone(), tell.clone());
-    // What cannot be opened is told before the screen is taken over.
+    // Open everything before the screen is taken over, because its errors go to the terminal.
     let live = if arguments.root.is_some() { Some(arguments.open()?) } else { None };
     let mut screen = TerminalScreen::take()?;
     listen(tell.clone());
@@ -148,7 +147,7 @@ pub(super) fn replay(
     }
 }
 
-/// What is heard; none when the time is over.
+// The next event; `None` when the time is over.
 fn receive(heard: &Receiver<SessionEvent>, at_most: Option<Duration>) -> Result<Option<SessionEvent>> {
     match at_most {
         None => Ok(Some(heard.recv()?)),

@@ -1,4 +1,4 @@
-//! What doctor finds, and what could not be read.
+//! Findings of doctor, and items that could not be read.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ pub(super) fn gather(diagnosis: &Diagnosis, all: &mut GatheredSamples) {
     }
 }
 
-/// The place without what is in brackets, from the first to the last: `link.rings` of `link[eth0].rings`. Names are in
-/// brackets, whatever is in them; what is left are names of fields.
+// The item without the text between its first and last bracket: `link.rings` of `link[eth0].rings`.
+// Brackets hold names, of any content; the rest are names of fields.
 fn what(unknown: &UnknownItem) -> String {
     match (unknown.what.split_once('['), unknown.what.rsplit_once(']')) {
         (Some((begin, _)), Some((_, end))) => format!("{begin}{end}"),
@@ -36,7 +36,7 @@ fn what(unknown: &UnknownItem) -> String {
     }
 }
 
-/// What kind of reason it is; the reason itself is free text, which is no label.
+// A category of the reason, because the reason itself is free text and must not become a label.
 fn why(unknown: &UnknownItem) -> &'static str {
     let says = |words: &[&str]| words.iter().any(|word| unknown.why.contains(word));
     if says(&["ermission denied", "not permitted", "privilege", "may not be read", "takes root", "CAP_"]) {

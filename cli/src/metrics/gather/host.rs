@@ -134,7 +134,7 @@ static COUNTED: [(&str, &MetricFamily, &[&str]); 8] = [
     ("Udp6OutDatagrams", &UDP_TRANSMIT_DATAGRAMS, &["ipv6"]),
 ];
 
-/// What UDP counts as errors, without `InErrors`, which is the sum of those that come in.
+// UDP's error counters, without `InErrors`, which is the sum of all receive errors.
 const ERRORS: [(&str, &str); 5] = [
     ("NoPorts", "no_port"),
     ("RcvbufErrors", "receive_buffer"),

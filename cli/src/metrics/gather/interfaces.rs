@@ -24,7 +24,7 @@ pub(super) fn link(path: &PacketPath, all: &mut GatheredSamples) {
     path.link.iter().for_each(|link| link_counters(link, all));
 }
 
-/// What tells an interface from an earlier one of its name.
+// Distinguishes an interface from an earlier one of the same name.
 pub(super) fn interface_identity(path: &PacketPath, interface: &str) -> (u64, CounterReset) {
     let index = path.link_of(interface).and_then(|link| link.index.value());
     (source_id(index), CounterReset::Anew)

@@ -31,7 +31,6 @@ impl MetricSelection {
     }
 }
 
-/// What a service's port is called in a label.
 fn port_of(path: &PacketPath, wanted: &MetricSelection, service: &ServiceSockets) -> String {
     let port = service.local.port();
     let (first, last) = path.socket.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
@@ -50,7 +49,7 @@ fn service_sockets(service: &ServiceSockets, port: &str, all: &mut GatheredSampl
         };
         all.add_gauge(&SOCKET_STEERING, &[labels[0], port, steering], 1.0);
     }
-    // What waits at a TCP listener are connections.
+    // The queue of a TCP listener holds connections, not packets.
     if service.protocol != SocketProtocol::Udp {
         return;
     }

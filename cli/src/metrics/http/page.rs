@@ -7,7 +7,7 @@ use super::{HttpRequest, HttpResponse};
 use crate::metrics::exporter::Exporter;
 use crate::metrics::text::{self, ExpositionFormat};
 
-/// For how long a scrape is as good as a new one: whoever asks more often gets the same again.
+// How long a scrape is fresh: more frequent requests get the same text again.
 const FRESH: Duration = Duration::from_millis(500);
 
 /// Pages of an exporter.
@@ -58,7 +58,8 @@ impl ExporterPages {
         }
     }
 
-    /// The metrics, of now or of a moment ago. One scrape at a time: others wait, and get what it found.
+    /// The metrics, at most `FRESH` old. One scrape at a time: concurrent requests wait, and share
+    /// its result.
     #[must_use]
     pub(crate) fn metrics(&self, format: ExpositionFormat) -> Arc<str> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 /// A request for a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HttpRequest {
-    /// The path, without what follows a question mark.
+    /// The path, without the query.
     pub(crate) path: String,
     /// The formats it accepts, as it says; empty where it does not.
     pub(crate) accept: String,

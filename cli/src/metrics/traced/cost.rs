@@ -1,4 +1,4 @@
-//! What packet processing takes from the CPUs.
+//! CPU time of packet processing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use linerate_trace::cost::{self, CostSession, CpuCost};
 use crate::metrics::families::{COST_LOOK, COST_SECONDS, COST_STOLEN};
 use crate::metrics::gather::GatheredSamples;
 
-/// How long is looked until what was seen is taken up.
+// Length of a sampling period; its samples are added to the totals at its end.
 const LAP: Duration = Duration::from_secs(2);
 
 /// A thread that looks, in windows that keep it below 1 % of a CPU (see [`linerate_trace::cost`]).
@@ -25,7 +25,6 @@ pub(crate) struct CostCollector {
     thread: Option<JoinHandle<Result<(), TraceError>>>,
 }
 
-/// What was seen so far.
 #[derive(Debug, Default)]
 struct CostTotals {
     cpus: BTreeMap<u32, CpuNanoseconds>,
@@ -78,7 +77,7 @@ impl CostCollector {
         }
     }
 
-    /// What was taken since it began.
+    /// Adds the totals since the start.
     pub(crate) fn gather(&mut self, gathered: &mut GatheredSamples) -> Result<(), String> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             return Err(match thread.join() {
@@ -107,7 +106,7 @@ impl Drop for CostCollector {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // What it says of its end nobody asks for any more.
+            // At the end, nothing reads the thread's result.
             let _ = thread.join();
         }
     }
@@ -127,7 +126,8 @@ impl CpuNanoseconds {
         self.net_rx += cpu.net_rx_ns;
         self.net_tx += cpu.net_tx_ns;
         self.nic_irq += cpu.nic_irq_ns;
-        // What fell on idle time, and what threads of the kernel did that have no other work, was taken from nobody.
+        // Time taken from the idle task, and work of kernel threads that exist for it, was not
+        // taken from another task.
         let nobody = cpu.from_idle_ns + cpu.in_ksoftirqd_ns + cpu.in_threads_ns;
         self.stolen += (cpu.net_rx_ns + cpu.net_tx_ns + cpu.nic_irq_ns).saturating_sub(nobody);
     }

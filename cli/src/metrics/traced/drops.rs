@@ -21,7 +21,6 @@ impl DropsCollector {
         Ok(Self { look: DropsTracer::start(host, &subject)? })
     }
 
-    /// What was counted since.
     pub(crate) fn gather(&mut self, host: &Host, gathered: &mut GatheredSamples) -> Result<(), String> {
         let seen = self.look.read(host).map_err(|error| error.to_string())?;
         // The kernel tells one reason at many places.

@@ -2,7 +2,7 @@
 
 use crate::render::page::ResultPosition;
 
-/// What has an id in a graph.
+// Elements with an id in a graph. Several graphs share a page, so each id gets a prefix.
 const NAMED: [&str; 7] = ["background", "title", "subtitle", "details", "unzoom", "matched", "frames"];
 
 /// The graph with ids that no other of the page has, and with rules that hold for nothing else.
@@ -21,7 +21,7 @@ pub(super) fn placed(svg: &str, place: &ResultPosition) -> String {
     format!("{before}{rules}{after}")
 }
 
-/// What is before its rules of style, those, and what is behind them.
+// Splits the text into the part before the style rules, the rules, and the rest.
 fn style_of(svg: &str) -> Option<(&str, &str, &str)> {
     let begin = svg.find("<style")?;
     let end = begin + svg[begin..].find("</style>")?;

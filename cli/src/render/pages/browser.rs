@@ -123,7 +123,7 @@ impl TestBrowser {
         self.happened()
     }
 
-    /// What happened since it was last asked.
+    /// Events since the last call.
     pub(super) fn happened(&mut self) -> Vec<(String, Value)> {
         let told = self.events.drain(..);
         told.map(|mut event| {

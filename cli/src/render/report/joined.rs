@@ -1,4 +1,4 @@
-//! Results with what is said above each.
+//! Results, each with its heading.
 
 use serde::Serialize;
 
@@ -58,7 +58,7 @@ struct UnreadEntry {
 }
 
 impl JoinedResults {
-    /// What the page is called.
+    /// The page's title.
     pub(crate) fn title(&self) -> String {
         match self.members.len() {
             0 => "No result that can be shown".to_owned(),

@@ -1,4 +1,4 @@
-//! What is shown over all else: help, an item closely, lines of text.
+//! Overlays: help, the details of an item, lines of text.
 
 use linerate_host::live::{HistoryItem, HistoryMetric, Snapshot};
 use ratatui::Frame;
@@ -121,7 +121,7 @@ fn name(picture: &Snapshot, item: &HistoryItem) -> String {
     }
 }
 
-/// All figures of an item, its curves, and what was found there.
+// All figures of an item, its curves and its findings.
 fn details(
     state: &TopState,
     picture: &Snapshot,

@@ -1,4 +1,4 @@
-//! The whole path in a strip: what each stage does, with the worst that was found there.
+//! The whole path in a strip: each stage's rate, and its worst finding.
 
 use linerate_host::Severity;
 use linerate_host::StageName;
@@ -89,7 +89,7 @@ fn lines(
     lines
 }
 
-/// What a stage does, and what it loses.
+// The traffic and the losses of a stage.
 fn figures(picture: &Snapshot, stage: PanelStage) -> (StyledSpan, StyledSpan) {
     let totals = &picture.totals;
     let plain = |text: String| (text, TextTone::Plain);
