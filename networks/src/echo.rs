@@ -1,4 +1,4 @@
-//! What tells a request of `linerate load` from the reply of `linerate serve echo`.
+//! How a request of `linerate load` differs from a reply of `linerate serve echo`.
 //!
 //! The echo answers requests only, and marks its replies. So a reply that reaches an echo, because the source of a
 //! request was forged, is not answered again.

@@ -20,7 +20,8 @@ pub struct Net {
 pub struct NetError(String);
 
 impl Net {
-    /// The network of `address` with a prefix of so many bits; none if the family has fewer.
+    /// The network of `address` with a prefix of `prefix` bits. `None` if the family has fewer
+    /// bits.
     #[must_use]
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
         let most = if address.is_ipv4() { 32 } else { 128 };

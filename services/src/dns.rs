@@ -189,7 +189,7 @@ impl DnsService {
         }
     }
 
-    /// Limits replies to `bytes`, whatever a client accepts; at least 512.
+    /// Limits replies to `bytes`, even if a client accepts more; at least 512.
     #[must_use]
     pub fn udp_size(mut self, bytes: u16) -> Self {
         self.udp_size = bytes.max(512);

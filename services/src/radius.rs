@@ -190,7 +190,7 @@ impl RadiusServer {
         reply: &mut [u8],
     ) -> Result<(RequestOutcome, usize), RequestOutcome> {
         let packet = RadiusPacket::parse(datagram).map_err(|PacketError| RequestOutcome::Malformed)?;
-        // Before the secret is looked up: a reply is never answered, whoever sent it.
+        // Before the secret is looked up: a reply is never answered, from any sender.
         let purpose = purpose(self.port, packet.code()).ok_or(RequestOutcome::WrongType)?;
         let client = self.users.client(source.ip()).ok_or(RequestOutcome::UnknownClient)?;
         verify(packet, client, purpose)?;

@@ -33,7 +33,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Added to that interval.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// The limit whatever its interval is.
+// The limit for any interval.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(120);
 
 const LONGEST_ANSWER: u64 = 1 << 20;

@@ -17,7 +17,6 @@ use crate::recording::RecordedResult;
 pub(super) struct CapturedTree {
     path: PathBuf,
     root: OnceLock<Result<OwnedFd, rustix::io::Errno>>,
-    /// What the files do not show.
     aside: CaptureExtras,
 }
 

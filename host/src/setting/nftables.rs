@@ -228,8 +228,7 @@ impl Knob for NftRuleset {
     }
 }
 
-/// Whether nft accepts what it printed: rules that iptables-nft made are printed in part as
-/// comments.
+// Whether nft accepts its own output: it prints rules of iptables-nft in part as comments.
 fn restorable(name: &str, script: &str) -> Result<(), WriteRefusal> {
     let comment =
         script.contains("# Warning:") || script.contains("xt match") || script.contains("xt target");

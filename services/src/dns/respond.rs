@@ -15,7 +15,7 @@ const OPT_LENGTH: usize = 11;
 pub enum QueryTransport {
     /// A datagram.
     Udp {
-        /// Bytes of the longest reply, whatever the client accepts.
+        /// Bytes of the longest reply, even if the client accepts more.
         most: u16,
     },
     /// A stream, with messages of up to 65,535 bytes.

@@ -198,8 +198,8 @@ impl OpenFile {
         }
         let (written, result) = write_line(&mut file, line);
         if result.is_err() && written > 0 {
-            // An appending write moves the position to the end of what it wrote. A file with the attribute "append only"
-            // (chattr +a) cannot be cut.
+            // An appending write moves the position to the end of its data. A file with the
+            // attribute "append only" (chattr +a) cannot be cut.
             let cut = file.stream_position().and_then(|end| file.set_len(end - written as u64));
             self.torn = !self.regular || cut.is_err();
         }

@@ -14,7 +14,8 @@ pub enum VictimGrouping {
     Cgroup,
 }
 
-/// A measurement, with what `linerate cost` prints of it. It contains every thread, whatever the grouping.
+/// A measurement, with the settings that `linerate cost` prints with it. It contains every thread,
+/// for any grouping.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CostResult {
     /// The grouping of text and page.

@@ -30,7 +30,7 @@ pub struct FlameResult {
     pub functions: Vec<SelfSamples>,
     /// `None` if it was not measured.
     pub contention: Option<LockContention>,
-    /// All samples, whatever is selected. `None` with `--locks`.
+    /// All samples, independent of the selection. `None` with `--locks`.
     pub profile: Option<StackProfile>,
 }
 
@@ -51,7 +51,7 @@ impl FlameSelection {
         ProfileView { irq_only: self.irq_only, per_cpu: self.per_cpu, ..ProfileView::default() }
     }
 
-    /// The profile without what is not selected.
+    // The profile, reduced to the selected samples.
     fn part_of(self, profile: &StackProfile) -> StackProfile {
         let mut part = profile.clone();
         if self.irq_only {

@@ -84,7 +84,7 @@ fn merge<T>(
     (same, gone): (impl Fn(&T, &T) -> bool, impl Fn(&T, f64) -> T),
     stays: impl Fn(&T) -> bool,
 ) {
-    // Only what is shown of a removed item is kept.
+    // Keep only the removed items that are shown.
     let mut next: Vec<(T, Option<Instant>)> = there.iter().map(|item| (gone(item, 0.0), None)).collect();
     for (item, since) in known.drain(..) {
         if next.iter().any(|(other, left)| left.is_none() && same(other, &item)) {

@@ -33,7 +33,7 @@ impl IptablesDump<'_> {
         run(&restore, &arguments, text).map(|_| ()).map_err(io::Error::other)
     }
 
-    /// The built-in chains with policy accept: what remains after a flush.
+    // The built-in chains with policy accept: the state after a flush.
     fn flushed(&self, saved: &str) -> String {
         let chains = saved.lines().filter_map(|line| line.strip_prefix(':')?.split_once(' '));
         let own = chains.filter(|(_, rest)| !rest.starts_with('-'));

@@ -1,4 +1,4 @@
-//! Rulesets as text: whether two are equivalent, and whether one contains only what it should.
+//! Rulesets as text: whether two are equivalent, and whether one contains only the expected rules.
 //!
 //! nft prints a layout of its own: newlines for semicolons, sets sorted and single elements without
 //! braces, priorities by name, default policies. Counters keep counting.

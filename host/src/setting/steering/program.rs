@@ -53,7 +53,8 @@ impl SteeringMaps {
         Ok((LoadedSteering(object), program))
     }
 
-    /// The maps of the program with this id; `None` if it is not linerate's, whatever its name.
+    /// The maps of the program with this id. `None` if it is not linerate's, even if it has the
+    /// same name.
     pub(super) fn of(id: u32) -> io::Result<Option<Self>> {
         let mut maps = FoundMaps::default();
         for map in maps_of(id)? {

@@ -78,7 +78,7 @@ struct ReadPass<'a> {
     shift: u32,
     records: usize,
     most_labels: u8,
-    /// What was written down, and of each item its hash and where it is.
+    // The written items, and the hash and offset of each.
     items: Vec<u8>,
     index: Vec<(u32, u32)>,
     name: WireName,

@@ -123,7 +123,7 @@ const HOOKS: [Option<&str>; 7] = [
     Some("postrouting"),
 ];
 
-/// Counters of all CPUs. One CPU may have corrected what another counted.
+// Counters of all CPUs. One CPU may correct a count of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DropCounters([u64; COUNTERS]);
 

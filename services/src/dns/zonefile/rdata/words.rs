@@ -120,7 +120,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         Ok(())
     }
 
-    /// Writes what `decode` adds for a word; false from it is an error.
+    // Writes the output of `decode` for a word; `false` from `decode` is an error.
     fn decoded(
         &mut self,
         expected: &str,
