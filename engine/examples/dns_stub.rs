@@ -2,14 +2,14 @@
 //!
 //! `cargo run -p linerate-engine --example dns_stub -- 127.0.0.1:5300`, then `kdig @127.0.0.1 -p 5300 any.name`. Enter ends it.
 //!
-//! It shows what a service looks like: a value with state, one for each worker, that reads a request and writes an answer. A DNS
+//! It shows the form of a service: a value with state, one for each worker, that reads a request and writes an answer. A DNS
 //! server that does all of it is `linerate serve dns`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use linerate_engine::{Action, Request, RunningServer, Server, ServerError, Service};
 
-/// The address that every name has. 192.0.2.0/24 is for examples.
+// The address that every name has. 192.0.2.0/24 is for examples.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const HEADER: usize = 12;
 /// A pointer to the name in the question, type A, class IN, a minute to live, four bytes.

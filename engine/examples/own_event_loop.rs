@@ -61,7 +61,7 @@ pub fn start(mut address: SocketAddr) -> Result<LoopServer, Box<dyn std::error::
     Ok(LoopServer { address, end, threads })
 }
 
-/// Yours would be here: any loop that waits for a socket will do.
+// Yours would be here: any loop that waits for a socket will do.
 fn event_loop(socket: &UdpSocket, end: &OwnedFd) -> io::Result<u64> {
     let (mut buffer, mut answered) = ([0; 2048], 0);
     loop {

@@ -1,11 +1,14 @@
-//! Steering under tokio: a runtime of one thread for each CPU, each with a socket that gets what its CPU processes.
+//! Steering under tokio: a runtime of one thread for each CPU, each with a socket that gets the
+//! packets of its CPU.
 //!
 //! `cargo run -p linerate-engine --example tokio_steer -- 127.0.0.1:7009`. Enter ends it.
 //!
-//! A runtime of many threads moves tasks between them, and with them the CPU on which a socket is read: what steering puts into the right
-//! cache would be read from another. So it is a runtime a CPU, as servers of one thread a core have it. quinn takes such a socket,
-//! too: `quinn::Endpoint::new(config, server, socket, runtime)` in each of the runtimes. A QUIC connection must stay with its
-//! endpoint then, which is so as long as its packets keep arriving on one CPU (RSS by flow, no `rps` that moves them).
+//! A runtime of many threads moves tasks between them, and with them the CPU on which a socket is
+//! read: data that steering brought into one cache would be read from another. Therefore the
+//! example has one runtime per CPU, like servers with one thread per core. quinn accepts such a
+//! socket, too: `quinn::Endpoint::new(config, server, socket, runtime)` in each of the runtimes. A
+//! QUIC connection must then stay with its endpoint, as it does while its packets arrive on one CPU
+//! (RSS by flow, no `rps` that moves them).
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};

@@ -24,7 +24,7 @@ use crate::worker::Shutdown;
 pub(crate) struct WorkerJob<'a, S> {
     pub(crate) socket: &'a socket2::Socket,
     pub(crate) shape: BatchShape,
-    /// Whether the service gets truncated requests, too.
+    // Whether the service gets truncated requests, too.
     pub(crate) deliver_truncated: bool,
     pub(crate) service: &'a mut S,
     /// For deferred replies.
@@ -34,7 +34,7 @@ pub(crate) struct WorkerJob<'a, S> {
     pub(crate) admission: Option<AdmissionControl>,
 }
 
-/// The backend `wanted` if it can run here, else the default with a fallback that says why.
+// The backend `wanted` if it can run here, else the default with a fallback that says why.
 pub(crate) fn available_backend(wanted: Backend, fallbacks: &mut Vec<Fallback>) -> Backend {
     match wanted {
         Backend::Recvfrom | Backend::Mmsg { .. } => wanted,
@@ -70,8 +70,8 @@ impl<'a> LocalCounters<'a> {
         }
     }
 
-    /// Counts a truncated request; returns `deliver`. Not inlined, so that the loop keeps neither the counter nor the
-    /// setting in a register.
+    // Counts a truncated request; returns `deliver`. Not inlined, so that the loop keeps neither the counter nor the
+    // setting in a register.
     #[cold]
     #[inline(never)]
     fn count_truncated(&mut self, deliver: bool) -> bool {
@@ -88,6 +88,7 @@ impl<'a> LocalCounters<'a> {
         self.rest = true;
     }
 
+    // Apart from the loop, because errors are rare and the loop must stay small.
     #[cold]
     fn count_send_failure(&mut self, error: &io::Error) {
         self.counts.send_failed.count(error);
@@ -136,6 +137,7 @@ impl<'a> LocalCounters<'a> {
     #[cold]
     fn on_receive_error(&mut self, error: io::Error) -> io::Result<bool> {
         match error.raw_os_error() {
+            // A signal says nothing about the queue.
             Some(libc::EINTR) => Ok(false),
             Some(libc::EAGAIN) => Ok(true),
             Some(
@@ -191,7 +193,7 @@ fn decide<S: Service>(
 }
 
 impl Drop for LocalCounters<'_> {
-    /// Publishes after a panic too, so that the requests lost with it can be counted.
+    // Publishes after a panic too, so that the requests lost with it can be counted.
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.shared.publish(&self.counts);

@@ -106,7 +106,7 @@ impl SendFailures {
 }
 
 const VALUES: usize = 23;
-/// Values that [`SharedCounters::publish_rest`] publishes; the others are changed in shared memory only.
+// Values that [`SharedCounters::publish_rest`] publishes; the others are changed in shared memory only.
 const PUBLISHED: usize = VALUES - 3;
 const DEFERRED_SENT: usize = PUBLISHED;
 const PANICKED: usize = PUBLISHED + 1;
@@ -152,8 +152,8 @@ impl AddAssign for Counts {
     }
 }
 
-/// The shared copy of [`Counts`]. One worker writes and any thread reads, so plain loads and stores suffice. Aligned to 128
-/// bytes, because some CPUs fetch cache lines in pairs.
+// The shared copy of [`Counts`]. One worker writes and any thread reads, so plain loads and stores suffice. Aligned to 128
+// bytes, because some CPUs fetch cache lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct SharedCounters([AtomicU64; VALUES]);
@@ -168,7 +168,7 @@ impl SharedCounters {
         self.0[3].store(counts.syscalls, Relaxed);
     }
 
-    /// Publishes everything else.
+    // Publishes everything else.
     #[inline(never)]
     pub(crate) fn publish_rest(&self, counts: &Counts) {
         let mut counts = *counts;
@@ -177,8 +177,8 @@ impl SharedCounters {
         }
     }
 
-    /// Counts the requests that were lost with a panic: those received that have no other fate. Only the owning worker may
-    /// call this. With `deliver_truncated`, truncated requests have another fate as well.
+    // Counts the requests that were lost with a panic: those received that have no other fate. Only the owning worker may
+    // call this. With `deliver_truncated`, truncated requests have another fate as well.
     #[cold]
     pub(crate) fn count_panic(&self, deliver_truncated: bool) {
         let counts = self.snapshot();

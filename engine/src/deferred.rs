@@ -15,7 +15,7 @@ use crate::sys::single::send_message;
 /// The parts of a worker that deferred replies use.
 #[derive(Debug)]
 pub(crate) struct ReplyPath {
-    /// Weak, so that a late reply does not keep the port.
+    // Weak, so that a late reply does not keep the port.
     pub(crate) socket: Weak<Socket>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) family: AddressFamily,

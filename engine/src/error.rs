@@ -41,7 +41,7 @@ pub enum ServerError {
         /// The purpose of the list.
         purpose: &'static str,
     },
-    /// A CPU a worker was to run on is not to be had.
+    /// A CPU for a worker is not available.
     #[error("CPU {cpu} cannot be used: it does not exist, is offline, or is outside the cpuset of this process \
              (allowed here: {})", CpuRanges(.allowed))]
     Cpu {
@@ -61,7 +61,7 @@ pub enum ServerError {
         /// Different CPUs listed.
         cpus: usize,
     },
-    /// Stray CPUs were given to a worker that does not exist.
+    /// A steered CPU names a worker that does not exist.
     #[error("stray CPUs cannot go to worker {worker}: there are {workers} workers, counted from 0")]
     StrayWorker {
         /// The worker named for them.
@@ -157,7 +157,7 @@ pub enum ServerError {
     },
 }
 
-/// Shows a sorted list of CPUs the way the kernel does: `0-3,8`.
+// Shows a sorted list of CPUs the way the kernel does: `0-3,8`.
 struct CpuRanges<'a>(&'a [u32]);
 
 impl std::fmt::Display for CpuRanges<'_> {

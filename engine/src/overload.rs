@@ -121,10 +121,10 @@ impl Default for XdpGuard {
 
 /// The addresses that count as one source.
 ///
-/// A source that took a quarter more than the mean of those seen lately, and more than 1/32 of all, is heavy. It may fill
-/// only half of what may wait at the [`XdpGuard`]. Without a guard the receive buffer is whose who fills it first, and a
-/// worker sheds what it takes of a heavy source while more requests wait: that helps as far as taking a request costs less
-/// than answering it.
+/// A source that took a quarter more than the mean of those seen lately, and more than 1/32 of all,
+/// is heavy. It may use only half of the places at the [`XdpGuard`]. Without a guard, the fastest
+/// source fills the receive buffer, and a worker sheds the requests of a heavy source while more
+/// requests wait. That helps if receiving a request costs less than answering it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
 pub struct SourceGrouping {

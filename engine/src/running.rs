@@ -23,8 +23,8 @@ use crate::worker::{ServiceFactory, StopSignal, WorkerStart};
 #[derive(Debug)]
 pub struct RunningServer {
     setup: ServerSetup,
-    /// Shut down when the server stops. The workers own them, so a socket closes with its last worker, and the kernel gives
-    /// its requests to the other sockets instead of a queue that nobody reads.
+    // Shut down when the server stops. The workers own them, so a socket closes with its last worker, and the kernel gives
+    // its requests to the other sockets instead of a queue that nobody reads.
     sockets: Vec<Weak<Socket>>,
     stop: Arc<StopSignal>,
     counters: Vec<Arc<SharedCounters>>,
@@ -176,6 +176,7 @@ impl RunningServer {
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
+        // A drop cannot report an error; callers who need it call `join`.
         let _ = self.join();
     }
 }

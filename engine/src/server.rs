@@ -32,7 +32,7 @@ pub(crate) use setup::{ServerSetup, setup_accessors};
 #[must_use]
 pub struct Builder {
     addresses: Vec<SocketAddr>,
-    /// Shared, so that settings can be cloned.
+    // Shared, so that settings can be cloned.
     adopted: Vec<Arc<OwnedFd>>,
     groups: Vec<MulticastGroup>,
     workers: Option<usize>,
@@ -274,8 +274,9 @@ impl Builder {
     /// answers them before [`Server::start`]. Privilege for ports, buffers and eBPF is needed here and not later.
     ///
     /// # Errors
-    /// Settings that do not fit each other or this machine, a port or an address that cannot be had, steering that cannot be
-    /// attached. What is asked for and can be done without is no error: [`Server::fallbacks`] reports it.
+    /// Settings that contradict each other or do not fit this machine, a port or an address that is
+    /// not available, steering that cannot be attached. A missing optional feature is no error:
+    /// [`Server::fallbacks`] reports it.
     pub fn prepare(mut self) -> Result<Server, ServerError> {
         let plan = self.plan()?;
         if let Some(guard) = &self.overload.guard

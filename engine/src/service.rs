@@ -104,7 +104,7 @@ enum RequestOrigin<'a> {
         addresses: &'a FrameAddresses,
         wildcard: bool,
         traffic_class: u8,
-        /// When the worker took the frame, in nanoseconds of the real-time clock, with `receive_times`.
+        // When the worker took the frame, in nanoseconds of the real-time clock, with `receive_times`.
         taken_ns: Option<i64>,
     },
 }

@@ -36,7 +36,7 @@ pub enum PathMtuDiscovery {
 }
 
 impl PathMtuDiscovery {
-    /// The kernel's number, the same for both families (include/uapi/linux/in.h, in6.h).
+    // The kernel's number, the same for both families (include/uapi/linux/in.h, in6.h).
     fn value(self) -> Option<i32> {
         match self {
             Self::System => None,
@@ -96,8 +96,8 @@ pub(crate) struct SocketSetup {
     pub(crate) gro: bool,
 }
 
-/// Longest wait for room in the send buffer. Only a blocked link makes a worker wait that long; without a limit it could not
-/// be stopped.
+// Longest wait for room in the send buffer. Only a blocked link makes a worker wait that long; without a limit it could not
+// be stopped.
 const SEND_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Interval at which a worker of an adopted socket checks whether to stop.
@@ -193,8 +193,8 @@ impl SocketSetup {
         Ok(())
     }
 
-    /// Fails if another process has the port, even if it shares it. `SO_REUSEPORT` alone would join any process of the same
-    /// user silently.
+    // Fails if another process has the port, even if it shares it. `SO_REUSEPORT` alone would join any process of the same
+    // user silently.
     pub(crate) fn check_free(&self, address: SocketAddr) -> Result<(), ServerError> {
         self.open_plain(address).and_then(|socket| bind(&socket, address)).map_err(|error| match error {
             ServerError::InUse { address, .. } => {
@@ -316,11 +316,11 @@ impl SocketSetup {
     }
 }
 
-/// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` (include/uapi/asm-generic/socket.h, Linux 5.11).
+// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` (include/uapi/asm-generic/socket.h, Linux 5.11).
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
-/// Sets a buffer size, above the system's limit with `CAP_NET_ADMIN`. Returns the size that `getsockopt` reports.
+// Sets a buffer size, above the system's limit with `CAP_NET_ADMIN`. Returns the size that `getsockopt` reports.
 fn grant(
     socket: &Socket,
     wanted: usize,

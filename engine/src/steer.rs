@@ -1,8 +1,9 @@
 //! Steering: which socket of an `SO_REUSEPORT` group gets a packet, by the CPU that processes it.
 //!
-//! Usable alone, by servers with their own event loop. Make one socket a thread with `SO_REUSEPORT`, pin each thread
-//! to a CPU, and have packets processed on a CPU go to the socket of the thread there: no two CPUs then contend for
-//! a socket, and the data is in the right cache. It works for UDP sockets and for TCP listeners.
+//! Usable alone, by servers with their own event loop. Open one socket per thread with
+//! `SO_REUSEPORT`, pin each thread to a CPU, and steer the packets of a CPU to the socket of its
+//! thread: no two CPUs then contend for a socket, and the data is in the right cache. It works for
+//! UDP sockets and for TCP listeners.
 //!
 //! ```
 //! use linerate_engine::steer::{self, CpuTable, SteeringProgram};
@@ -23,7 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What the order of the sockets means
+//! # The order of the sockets
 //!
 //! A classic program names a socket by its place in the kernel's group. UDP sockets enter it when they are bound,
 //! TCP sockets when they start to listen (net/ipv4/udp.c, `udp_lib_get_port`; net/ipv4/inet_hashtables.c,
@@ -167,8 +168,8 @@ pub fn attach<S: AsFd>(
     }
 }
 
-/// Takes the program off the group of `socket`: the kernel's hash picks again. Linux 5.3. Does nothing where there is
-/// none.
+/// Detaches the program from the group of `socket`, so that the kernel's hash selects again. Linux
+/// 5.3. Does nothing without a program.
 ///
 /// # Errors
 /// A socket without `SO_REUSEPORT`, an older kernel.
@@ -177,6 +178,7 @@ pub fn detach(socket: &impl AsFd) -> Result<(), SteeringError> {
     match option::set(socket, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
         Ok(()) => Ok(()),
         Err(source) => match source.raw_os_error() {
+            // The group has no program.
             Some(libc::ENOENT) => Ok(()),
             Some(libc::EINVAL) => Err(SteeringError::NotReuseport),
             _ => Err(SteeringError::Kernel { what, source }),
@@ -190,7 +192,7 @@ pub fn detach(socket: &impl AsFd) -> Result<(), SteeringError> {
 /// [`set_incoming_cpu`] did.
 ///
 /// # Errors
-/// What `getsockopt` says: no socket, or an older kernel.
+/// The error of `getsockopt`: no socket, or an older kernel.
 pub fn incoming_cpu(socket: &impl AsFd) -> io::Result<Option<u32>> {
     option::get(socket, libc::SOL_SOCKET, libc::SO_INCOMING_CPU).map(|cpu| u32::try_from(cpu).ok())
 }
@@ -199,17 +201,18 @@ pub fn incoming_cpu(socket: &impl AsFd) -> io::Result<Option<u32>> {
 /// since Linux 6.2, and no program needed). Needs no privilege.
 ///
 /// # Errors
-/// What `setsockopt` says: no socket, a number beyond 31 bits, or a kernel before 4.4.
+/// The error of `setsockopt`: no socket, a number beyond 31 bits, or a kernel before 4.4.
 pub fn set_incoming_cpu(socket: &impl AsFd, cpu: u32) -> io::Result<()> {
     let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     option::set(socket, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, cpu)
 }
 
-/// The NAPI instance, that is the device queue, that the socket's last packet came from (`SO_INCOMING_NAPI_ID`, Linux
-/// 4.12); `None` where no device queue was involved, as on loopback, or the kernel was built without busy polling.
+/// The NAPI instance, that is the device queue, that the socket's last packet came from
+/// (`SO_INCOMING_NAPI_ID`, Linux 4.12); `None` if no device queue was involved, as on loopback, or
+/// the kernel was built without busy polling.
 ///
 /// # Errors
-/// What `getsockopt` says: no socket.
+/// The error of `getsockopt`: no socket.
 pub fn incoming_napi_id(socket: &impl AsFd) -> io::Result<Option<u32>> {
     match option::get(socket, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID) {
         Ok(id) => Ok(u32::try_from(id).ok().filter(|id| *id != 0)),

@@ -19,12 +19,12 @@ use crate::service::Service;
 use crate::sys::batch::BatchShape;
 use crate::sys::thread::{pin, set_nice};
 
-/// Pause before the first restart. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
+// Pause before the first restart. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Time without a panic after which the pause is [`FIRST_PAUSE`] again.
+// Time without a panic after which the pause is [`FIRST_PAUSE`] again.
 const SERVED_WELL: Duration = Duration::from_secs(10);
 
 /// Makes the service of a worker, and another one after a panic.
@@ -96,6 +96,7 @@ impl<'a> Shutdown<'a> {
         self.drain()
     }
 
+    // Runs once per worker, so it stays out of the loop.
     #[cold]
     fn drain(&mut self) -> WorkerPhase {
         let now = Instant::now();
@@ -126,7 +127,7 @@ pub(crate) struct WorkerStart<S> {
     pub(crate) shape: BatchShape,
     pub(crate) deliver_truncated: bool,
     pub(crate) service: S,
-    /// Makes another service after a panic; without it the worker ends.
+    /// Creates a new service after a panic; without it the worker ends.
     pub(crate) maker: Option<ServiceFactory<S>>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) stop: Arc<StopSignal>,
@@ -187,7 +188,7 @@ impl<S: Service + 'static> WorkerStart<S> {
         }
     }
 
-    /// Allocates the buffers here, because memory is on the NUMA node of the thread that first writes to it.
+    // Allocates the buffers here, because memory is on the NUMA node of the thread that first writes to it.
     fn serve(&mut self) -> io::Result<()> {
         let credit = self.credit.clone().map(|credit| WorkerCredit::new(credit, self.worker));
         let job = WorkerJob {

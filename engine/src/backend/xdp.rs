@@ -70,7 +70,7 @@ impl Default for AfXdpSettings {
     }
 }
 
-/// Fails with the reason why AF_XDP cannot run on this host.
+// Fails with the reason why AF_XDP cannot run on this host.
 pub(crate) fn probe() -> Result<(), String> {
     xsk::XskSocket::new().map(drop).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => {

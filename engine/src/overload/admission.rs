@@ -8,17 +8,17 @@ use super::{OverloadPolicy, ShedPolicy, SourceGrouping};
 use crate::sys::name::SocketName;
 use crate::sys::stamp;
 
-/// Hooks of a loop. A type, so that a server without a policy has no cost.
+// Hooks of a loop. A type, so that a server without a policy has no cost.
 pub(crate) trait AdmissionPolicy {
-    /// Whether the next receive should not wait, because the last one may have left requests. Its result is reported by
-    /// [`received`](Self::received) or [`on_idle`](Self::on_idle). If false, the worker is about to wait.
+    // Whether the next receive should not wait, because the last one may have left requests. Its result is reported by
+    // [`received`](Self::received) or [`on_idle`](Self::on_idle). If false, the worker is about to wait.
     fn should_poll(&mut self) -> bool;
     /// `count` requests were taken; `filled`: the batch had room for no more.
     fn received(&mut self, socket: &socket2::Socket, count: usize, filled: bool);
     /// No request waits.
     fn on_idle(&mut self);
-    /// The receive time of the next request, if the server uses receive times, in nanoseconds of the real-time clock. The
-    /// socket then has no time of the last packet.
+    // The receive time of the next request, if the server uses receive times, in nanoseconds of the real-time clock. The
+    // socket then has no time of the last packet.
     #[inline(always)]
     fn arrived(&mut self, _when: impl FnOnce() -> Option<i64>) {}
     /// Whether the service gets the next request, sent by `source`.
@@ -62,16 +62,16 @@ pub(crate) struct AdmissionControl {
 /// Limits from here on can use the coarse clock, which is a tick behind.
 const COARSE_NS: i64 = 100_000_000;
 
-/// Sheds requests that waited too long.
+// Sheds requests that waited too long.
 #[derive(Debug)]
 struct AgeLimit {
     limit_ns: i64,
-    /// When the youngest request of the batch arrived, in nanoseconds of the real-time clock.
+    // When the youngest request of the batch arrived, in nanoseconds of the real-time clock.
     youngest_ns: Option<i64>,
 }
 
 impl AdmissionControl {
-    /// `None` if `overload` requires nothing of a worker.
+    // `None` if `overload` requires nothing of a worker.
     pub(crate) fn new(overload: &OverloadPolicy, credit: Option<WorkerCredit>) -> Option<Self> {
         let oldest = (overload.shed == ShedPolicy::Oldest).then(|| AgeLimit::new(overload.shed_after));
         // A guard limits sources itself.
@@ -93,7 +93,7 @@ impl AdmissionControl {
     }
 }
 
-/// A number that senders cannot know, from the standard library's hasher keys.
+// A number that senders cannot know, from the standard library's hasher keys.
 pub(super) fn random_seed() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(0) | 1

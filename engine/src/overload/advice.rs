@@ -49,7 +49,7 @@ pub(crate) fn find_advice(serving: &ServingThreads<'_>) -> Vec<HostAdvice> {
     place.interfaces.iter().filter(here).filter_map(|name| host.advice(name, serving)).collect()
 }
 
-/// Where the kernel shows its settings.
+// Where the kernel shows its settings.
 struct KernelSettings {
     sys: PathBuf,
     proc: PathBuf,

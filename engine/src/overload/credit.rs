@@ -11,23 +11,23 @@ use std::time::Duration;
 use crate::sys::guard::MappedGuardState;
 use crate::sys::stamp;
 
-/// A worker that took nothing for this long does not run, or its service is stuck. Requests that wait for it do not limit
-/// other workers.
+// A worker that took nothing for this long does not run, or its service is stuck. Requests that wait for it do not limit
+// other workers.
 const STUCK_NS: u64 = 20_000_000;
 
 /// `took_ns` of a worker that waits for a request.
 const WAITING: u64 = 0;
 
-/// Requests that may wait for a worker that has not served yet: a batch.
+// Requests that may wait for a worker that has not served yet: a batch.
 const FIRST_REQUESTS: u64 = 64;
 
-/// Weight of `FIRST_REQUESTS` in the first measurement, nanoseconds.
+// Weight of `FIRST_REQUESTS` in the first measurement, nanoseconds.
 const FIRST_NS: f64 = 1e6;
 
-/// The rate is the mean over this much busy time to twice as much, nanoseconds.
+// The rate is the mean over this much busy time to twice as much, nanoseconds.
 const RATE_WINDOW_NS: f64 = 10e6;
 
-/// While one worker is overloaded, an idle worker keeps this part of its allowance.
+// While one worker is overloaded, an idle worker keeps this part of its allowance.
 const IDLE_PART: u64 = 8;
 
 /// The state that the workers of a server share with the guard's program.
@@ -45,7 +45,7 @@ pub(crate) struct AdmissionCredit {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct WorkerState {
-    /// When it last took requests, nanoseconds.
+    // When it last took requests, nanoseconds.
     took_ns: AtomicU64,
     /// Requests that may wait for it.
     allowance: AtomicU64,
@@ -132,7 +132,7 @@ impl ServiceRate {
         }
     }
 
-    /// Requests that the worker takes in this time.
+    // Requests that the worker takes in this time.
     fn requests_in(&self, wait_ns: u64) -> u64 {
         (self.requests * wait_ns as f64 / self.busy_ns).round() as u64
     }

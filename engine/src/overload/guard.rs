@@ -116,6 +116,8 @@ impl AttachedGuard {
         for name in place.interfaces {
             let index = interface::index(&name).map_err(|error| format!("no interface {name}: {error}"))?;
             let (link, mode) = match bpf::attach_xdp(program, index, XdpMode::Driver) {
+                // A driver without native XDP: the generic mode costs a socket buffer per packet,
+                // but works everywhere.
                 Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                     (bpf::attach_xdp(program, index, XdpMode::Generic), XdpMode::Generic)
                 }

@@ -6,16 +6,16 @@ use std::path::Path;
 
 use super::advice::parse_cpu_list;
 
-/// Most bytes of a thread's name before Linux 5.17 (`TASK_COMM_LEN` without its end).
+// Most bytes of a thread's name before Linux 5.17 (`TASK_COMM_LEN` without its end).
 const SHORT: usize = 15;
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NapiThread {
     pub(super) pid: u32,
-    /// `napi/INTERFACE-ID` (`napi_kthread_create` in net/core/dev.c).
+    // `napi/INTERFACE-ID` (`napi_kthread_create` in net/core/dev.c).
     pub(super) name: String,
-    /// Whether the scheduler lets it go before ordinary threads.
+    /// Whether it has a real-time policy, so that it runs before ordinary threads.
     pub(super) real_time: bool,
     /// Where it may run.
     pub(super) cpus: BTreeSet<u32>,
@@ -42,7 +42,7 @@ fn read_thread(folder: &Path, interface: &str) -> Option<NapiThread> {
     Some(NapiThread { pid, name, real_time: is_real_time(&stat)?, cpus: parse_cpu_list(cpus.trim())? })
 }
 
-/// By field 41, `policy` (proc_pid_stat(5)), in a line whose second field is a name in parentheses.
+// By field 41, `policy` (proc_pid_stat(5)), in a line whose second field is a name in parentheses.
 fn is_real_time(stat: &str) -> Option<bool> {
     let (_, from_third) = stat.rsplit_once(") ")?;
     let policy: i32 = from_third.split(' ').nth(41 - 3)?.parse().ok()?;

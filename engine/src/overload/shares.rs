@@ -9,10 +9,12 @@ const ROW_BITS: u32 = ROW.trailing_zeros();
 // half.
 const WINDOW_NS: u64 = 10_000_000;
 
-/// How long it lasts where fewer are admitted than [`ENOUGH`]: who was heavy is not forgotten while the worker does not run.
+// Length of a window with fewer requests than [`ENOUGH`], so that heavy sources are not forgotten
+// while the worker does not run.
 const LONGEST_WINDOW_NS: u64 = 1_000_000_000;
 
-/// How many requests show who is heavy. At the guard more, where more may wait.
+// Number of requests that show which sources are heavy. The guard needs more, because more may wait
+// there.
 const ENOUGH: u64 = 256;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,7 +36,8 @@ impl SourceCell {
 #[derive(Debug)]
 pub(super) struct SourceShares {
     cells: [[SourceCell; ROW]; 2],
-    /// Odd, and not known to who sends requests, who could else make his share another's.
+    // Odd, and unknown to senders, because a sender who knew it could charge its requests to
+    // another source.
     seed: u64,
     began_ns: u64,
     window: u32,

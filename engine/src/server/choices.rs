@@ -47,7 +47,7 @@ impl Backend {
     }
 }
 
-/// Default number of messages per call.
+// Default number of messages per call.
 const BATCH: u16 = 64;
 
 impl Default for Backend {

@@ -85,7 +85,7 @@ impl BoundSockets {
     }
 }
 
-/// Linux 4.20 (include/uapi/linux/in6.h).
+// Linux 4.20 (include/uapi/linux/in6.h).
 const IPV6_MULTICAST_ALL: i32 = 29;
 
 /// Joins each group by one socket of each listener that hears it.

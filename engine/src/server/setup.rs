@@ -9,7 +9,7 @@ use crate::socket::{Fallback, SocketReport};
 /// The result of the settings, which a server reports before and after its start.
 #[derive(Debug)]
 pub(crate) struct ServerSetup {
-    /// At least one.
+    // At least one.
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) reports: Vec<SocketReport>,
     pub(crate) fallbacks: Vec<Fallback>,

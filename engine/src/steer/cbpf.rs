@@ -25,8 +25,8 @@ const IF_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
 const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 /// `SKF_AD_OFF + SKF_AD_CPU`: loads the number of the CPU the program runs on.
 const CPU: u32 = (-0x1000i32 + 36) as u32;
-/// No group is so large: a result out of range leaves the choice to the hash (net/core/sock_reuseport.c,
-/// `reuseport_select_sock`).
+// No group is that large. For a result out of range the kernel uses its hash
+// (net/core/sock_reuseport.c, `reuseport_select_sock`).
 const BY_HASH: u32 = u32::MAX;
 /// `BPF_MAXINSNS`.
 const LONGEST: usize = 4096;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::{CpuTable, SteeringError};
 use crate::sys::bpf::{self, BpfLoadError, EbpfInstruction};
 
-/// In the map of CPUs: no slot. Out of range for any map of sockets, so that looking it up finds none.
+// In the map of CPUs: no slot. Out of range for any map of sockets, so that its lookup fails.
 const NONE: u32 = u32::MAX;
-/// The kernel's own error number (include/linux/errno.h), which user space has no name for.
+// The kernel's own error number (include/linux/errno.h); user space has no name for it.
 const ENOTSUPP: i32 = 524;
 
 pub(super) fn attach<S: AsFd>(sockets: &[S], table: &CpuTable) -> Result<(), SteeringError> {
@@ -51,8 +51,8 @@ pub(super) fn attach<S: AsFd>(sockets: &[S], table: &CpuTable) -> Result<(), Ste
         })
 }
 
-/// How long a socket may take to leave the map of a program that was detached: the kernel frees both in the background,
-/// after an RCU grace period each, and tells nobody.
+// Longest time that a socket stays in the map of a detached program: the kernel frees both in the
+// background, after an RCU grace period each, without an event.
 const RELEASE: Duration = Duration::from_secs(2);
 
 fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), SteeringError> {
@@ -77,8 +77,8 @@ fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), 
     }
 }
 
-/// The slot of every CPU from 0. A default needs an entry for every CPU there may be, so that the table is then as
-/// long as the kernel's largest (CONFIG_NR_CPUS is at most 8192).
+// The slot of every CPU from 0. A default needs an entry for every possible CPU, so the table is
+// then as long as the kernel's largest (CONFIG_NR_CPUS is at most 8192).
 fn slots_by_cpu(table: &CpuTable) -> Vec<u32> {
     const LARGEST: u32 = 8192;
     let pairs = table.pairs();

@@ -81,7 +81,7 @@ impl CpuTable {
     }
 }
 
-/// A reuseport group has at most 65,535 sockets (net/core/sock_reuseport.c, U16_MAX).
+// A reuseport group has at most 65,535 sockets (net/core/sock_reuseport.c, U16_MAX).
 fn slot_number(slot: usize) -> Result<u32, SteeringError> {
     match u16::try_from(slot) {
         Ok(slot) => Ok(slot.into()),

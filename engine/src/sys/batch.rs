@@ -24,7 +24,7 @@ use crate::service::ReplyOptions;
 /// The shape of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchShape {
-    /// Messages a call, at least 1.
+    // Messages per call, at least 1.
     pub(crate) messages: usize,
     /// Bytes of a request that are kept.
     pub(crate) request: usize,
@@ -37,7 +37,7 @@ pub(crate) struct BatchShape {
 // The part of the batch that belongs to one header permanently.
 #[repr(C)]
 struct HeaderSlot {
-    /// First, so that a header's `msg_iov` points to its slot.
+    // First, so that a header's `msg_iov` points to its slot.
     iov: libc::iovec,
     /// Where requests are received to; the reply buffer follows at `MessageBatch::reply_offset`.
     request: *mut u8,
@@ -60,24 +60,25 @@ pub(crate) enum OutgoingMessage {
     Same,
     // This number of bytes of the reply buffer, cut to its size.
     Reply(usize),
-    /// The same in another way. An address the socket cannot send to becomes one the kernel refuses.
+    // The same with other options. An address that the socket cannot send to becomes one that the
+    // kernel refuses.
     With(usize, ReplyOptions),
 }
 
-/// Headers, names, control data and buffers for one worker. Allocates when made and never again.
+// Headers, names, control data and buffers for one worker. Allocates only when it is created.
 pub(crate) struct MessageBatch<K> {
     headers: *mut libc::mmsghdr,
     slots: *mut [HeaderSlot],
     buffers: *mut [u8],
     reply_offset: usize,
     shape: BatchShape,
-    /// The headers that the last receive filled; never past the last header.
+    // The headers that the last receive filled; never past the last header.
     received: Range<usize>,
     /// Those of them that hold replies not yet sent.
     replies: Range<usize>,
-    /// Whether a reply buffer took the place of a request's since the last rearming.
+    // Whether a reply buffer has replaced a request's since the last rearming.
     moved: bool,
-    /// Whether a message without control data was given some since then.
+    // Whether control data was added to a message without any since then.
     extended: bool,
     kind: PhantomData<K>,
 }
@@ -129,8 +130,8 @@ fn control_length(header: &libc::mmsghdr) -> usize {
     header.msg_hdr.msg_controllen as usize
 }
 
-/// Distance between two buffers in bytes. An odd number of cache lines: with a power of two the first line of every
-/// buffer, the only one that short requests use, would fall in the same few sets of the cache.
+// Distance between two buffers in bytes. An odd number of cache lines: with a power of two the first line of every
+// buffer, the only one that short requests use, would fall in the same few sets of the cache.
 pub(super) fn stride(length: usize) -> usize {
     (length.div_ceil(64) | 1) * 64
 }
@@ -189,8 +190,7 @@ impl<K: ControlKind> MessageBatch<K> {
         }
     }
 
-    /// Receives up to a batch and returns how many messages came: none when the call was woken because the socket was
-    /// shut down.
+    // Receives up to a batch; returns the number of messages, 0 if the socket was shut down.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &impl AsFd, flags: i32) -> io::Result<usize> {
         // SAFETY: `headers` are `messages` valid headers, whose pointers lead to memory that `self` owns and that is
@@ -316,8 +316,8 @@ impl<K: ControlKind> MessageBatch<K> {
         self.replies.len()
     }
 
-    /// Sends the replies with one call; returns how many the kernel took, from the first on. An error is about the
-    /// first.
+    // Sends the replies with one call; returns how many the kernel took, from the first on. An
+    // error belongs to the first.
     #[inline]
     pub(crate) fn send(&mut self, socket: &impl AsFd) -> io::Result<usize> {
         // SAFETY: the replies are among the headers; their pointers lead to memory that `self` owns, as long as they
@@ -343,7 +343,7 @@ impl<K: ControlKind> MessageBatch<K> {
         self.replies.next();
     }
 
-    /// Makes the received messages ready to be received into again.
+    /// Prepares the received messages for the next receive.
     #[inline]
     pub(crate) fn rearm(&mut self) {
         if std::mem::take(&mut self.moved) {

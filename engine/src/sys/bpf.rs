@@ -20,7 +20,7 @@ const CMD_PROG_LOAD: libc::c_int = 5;
 const CMD_LINK_CREATE: libc::c_int = 28;
 /// `BPF_XDP` of `enum bpf_attach_type`.
 const ATTACH_XDP: u32 = 37;
-/// None of the functions the program calls asks for a GPL one.
+// The program calls no helper that requires a GPL licence.
 const LICENSE: &CStr = c"MIT OR Apache-2.0";
 
 /// `struct bpf_insn`. The registers share a byte in the order of the target's bit fields.
@@ -64,7 +64,7 @@ pub(crate) const fn load_word(destination: u8, base: u8, offset: i16) -> EbpfIns
     instruction(0x61, destination, base, offset, 0)
 }
 
-/// `destination = map`, which takes two places (`BPF_PSEUDO_MAP_FD`).
+// `destination = map`, which takes two places (`BPF_PSEUDO_MAP_FD`).
 pub(crate) const fn load_map(destination: u8, map: RawFd) -> [EbpfInstruction; 2] {
     [instruction(0x18, destination, 1, 0, map), instruction(0, 0, 0, 0, 0)]
 }
@@ -74,7 +74,7 @@ pub(crate) const fn jump_if_zero(register: u8, skip: i16) -> EbpfInstruction {
     instruction(0x15, register, 0, skip, 0)
 }
 
-/// Calls a function of the kernel with registers 1 to 5; the result is in register 0.
+// Calls a function of the kernel with registers 1 to 5; the result is in register 0.
 pub(crate) const fn call(function: i32) -> EbpfInstruction {
     instruction(0x85, 0, 0, 0, function)
 }
@@ -84,7 +84,7 @@ pub(crate) const fn exit() -> EbpfInstruction {
     instruction(0x95, 0, 0, 0, 0)
 }
 
-/// The first fields of `union bpf_attr`. The kernel takes the rest as zero (kernel/bpf/syscall.c, `bpf_check_uarg_tail_zero`).
+// The first fields of `union bpf_attr`. The kernel takes the rest as zero (kernel/bpf/syscall.c, `bpf_check_uarg_tail_zero`).
 #[repr(C)]
 struct MapCreateAttr {
     kind: u32,
@@ -143,7 +143,7 @@ unsafe fn owned_fd(result: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Makes a map with keys of 4 bytes.
+/// Creates a map with keys of 4 bytes.
 pub(crate) fn create_map(kind: u32, value_size: usize, entries: u32) -> io::Result<OwnedFd> {
     let value_size = u32::try_from(value_size).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let attributes = MapCreateAttr { kind, key_size: 4, value_size, max_entries: entries, flags: 0 };
@@ -151,7 +151,7 @@ pub(crate) fn create_map(kind: u32, value_size: usize, entries: u32) -> io::Resu
     unsafe { owned_fd(bpf(CMD_MAP_CREATE, &attributes)?) }
 }
 
-/// Sets an entry of a map. `value` must have the size the map was made for.
+// Sets an entry of a map. `value` must have the map's value size.
 pub(crate) fn update_map<const N: usize>(map: &OwnedFd, key: u32, value: &[u8; N]) -> io::Result<()> {
     const { assert!(N == 4 || N == 8) };
     let mut copy = [0u8; 8];
@@ -168,8 +168,8 @@ pub(crate) fn update_map<const N: usize>(map: &OwnedFd, key: u32, value: &[u8; N
     unsafe { bpf(CMD_MAP_UPDATE_ELEM, &attributes) }.map(drop)
 }
 
-/// Attaches an XDP program to an interface of the calling thread's network namespace, until the descriptor is closed (Linux
-/// 5.9). Fails with `EBUSY` or `EEXIST` if the interface has another program (net/core/dev.c, `dev_xdp_attach`).
+// Attaches an XDP program to an interface of the calling thread's network namespace, until the descriptor is closed (Linux
+// 5.9). Fails with `EBUSY` or `EEXIST` if the interface has another program (net/core/dev.c, `dev_xdp_attach`).
 pub(crate) fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode) -> io::Result<OwnedFd> {
     // XDP_FLAGS_SKB_MODE and XDP_FLAGS_DRV_MODE (include/uapi/linux/if_link.h).
     let flags = match mode {
@@ -182,7 +182,7 @@ pub(crate) fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode)
     unsafe { owned_fd(bpf(CMD_LINK_CREATE, &attributes)?) }
 }
 
-/// The errors of the kernel and the loader on one line, without the verifier's log.
+// The errors of the kernel and the loader on one line, without the verifier's log.
 pub(crate) fn load_error(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();
@@ -221,10 +221,11 @@ pub(crate) struct BpfLoadError {
     pub(crate) log: String,
 }
 
-/// Loads a program. The verifier's log is asked for only when it was refused, since it costs time.
+// Loads a program. Requests the verifier's log only after a refusal, because the log costs time.
 pub(crate) fn load(kind: u32, program: &[EbpfInstruction]) -> Result<OwnedFd, BpfLoadError> {
     match try_load(kind, program, &mut []) {
         Ok(descriptor) => Ok(descriptor),
+        // The kernel refuses before it verifies, so there is no log to fetch.
         Err(source) if source.raw_os_error() == Some(libc::EPERM) => {
             Err(BpfLoadError { source, log: String::new() })
         }

@@ -1,5 +1,5 @@
-//! Control data that tells what is known of a request beside its payload, rewritten so that the reply leaves from the address
-//! that the request came to, and in the way that the service wants it to.
+//! Control data: the facts about a request besides its payload. Rewritten so that the reply leaves
+//! from the request's destination address, with the options of the service.
 //!
 //! The layout is the kernel's `cmsghdr`: a `size_t` length that includes the header, level and type as `int`, then
 //! the data, each aligned to `size_t` (include/linux/socket.h).
@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ControlRequest {
     pub(crate) pktinfo: PktinfoMode,
-    /// Whether each message has its receive time (`SO_TIMESTAMPNS_NEW`).
+    // Whether each message has its receive time (`SO_TIMESTAMPNS_NEW`).
     pub(crate) times: bool,
     /// Whether it has its TOS or traffic class (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
     pub(crate) traffic_class: bool,
@@ -34,7 +34,7 @@ impl ControlRequest {
         matches!(self.pktinfo, PktinfoMode::Off) && !self.has_extra_fields()
     }
 
-    /// Bytes to offer the kernel on every receive.
+    // Bytes to offer the kernel on every receive.
     pub(crate) const fn capacity(self) -> usize {
         self.pktinfo.capacity()
             + if self.times { TIME_SPACE } else { 0 }
@@ -43,12 +43,12 @@ impl ControlRequest {
     }
 }
 
-/// How a message leaves, if not as the socket has it.
+/// Options of a message that differ from the socket's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SendExtras {
     /// `IP_TOS` or `IPV6_TCLASS`.
     pub(crate) traffic_class: Option<u8>,
-    /// `UDP_SEGMENT`: bytes of each datagram that the kernel makes of it.
+    // `UDP_SEGMENT`: the size in bytes of each datagram that the kernel cuts from it.
     pub(crate) segment: Option<u16>,
 }
 
@@ -64,11 +64,11 @@ impl SendExtras {
 /// Which address of a request a socket was asked to deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PktinfoMode {
-    /// None: the socket is bound to one address, from which every reply leaves anyway.
+    /// None: the socket is bound to one address, which all replies have as source.
     Off,
     /// `IP_PKTINFO` on an IPv4 socket.
     V4,
-    /// `IPV6_PKTINFO` on an IPv6 socket; on a dual-stack one `IP_PKTINFO` too, which comes second.
+    // `IPV6_PKTINFO` on an IPv6 socket; on a dual-stack one also `IP_PKTINFO`, in second place.
     V6,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct ControlBuffer {
     bytes: [u8; CAPACITY],
 }
 
-/// The control data of a received message: as much of a [`ControlBuffer`] as the kernel filled.
+// The control data of a received message: the part of a [`ControlBuffer`] that the kernel filled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceivedControl<'a> {
     pub(crate) control: &'a ControlBuffer,
@@ -140,7 +140,8 @@ impl ReceivedControl<'_> {
         u8::try_from(class).ok()
     }
 
-    /// Bytes of each of the datagrams it holds but the last, which may be shorter; none if it is one.
+    // Size in bytes of each of its datagrams but the last, which may be shorter. `None` for a
+    // single datagram.
     #[inline]
     pub(crate) fn segment(&self) -> Option<u16> {
         let Self { control, length } = *self;
@@ -158,26 +159,27 @@ struct ControlField {
 
 /// `struct in_pktinfo { int ipi_ifindex; struct in_addr ipi_spec_dst; struct in_addr ipi_addr; }`
 const IPV4: ControlField = ControlField { level: libc::IPPROTO_IP, kind: libc::IP_PKTINFO, data: 12 };
-/// `struct in6_pktinfo { struct in6_addr ipi6_addr; int ipi6_ifindex; }`
+// `struct in6_pktinfo { struct in6_addr ipi6_addr; int ipi6_ifindex; }`
 const IPV6: ControlField = ControlField { level: libc::IPPROTO_IPV6, kind: libc::IPV6_PKTINFO, data: 20 };
 
-/// `struct __kernel_timespec { __kernel_time64_t tv_sec; long long tv_nsec; }`, of the real-time clock: two 64-bit numbers on
-/// every target, under `SO_TIMESTAMPNS_NEW` (include/uapi/asm-generic/socket.h, Linux 5.1).
+// `struct __kernel_timespec { __kernel_time64_t tv_sec; long long tv_nsec; }`, of the real-time clock: two 64-bit numbers on
+// every target, under `SO_TIMESTAMPNS_NEW` (include/uapi/asm-generic/socket.h, Linux 5.1).
 const TIME: ControlField = ControlField { level: libc::SOL_SOCKET, kind: SO_TIMESTAMPNS_NEW, data: 16 };
-/// Has the kernel tell when it received each message. Its own message's type, too.
+// Makes the kernel report when it received each message. Also the type of its control message.
 pub(crate) const SO_TIMESTAMPNS_NEW: i32 = 64;
 
-/// One byte (net/ipv4/ip_sockglue.c, `ip_cmsg_recv_tos`); on the way out an `int` will do.
+// One byte when received (net/ipv4/ip_sockglue.c, `ip_cmsg_recv_tos`); for sending, an `int` is
+// accepted.
 const TOS: ControlField = ControlField { level: libc::IPPROTO_IP, kind: libc::IP_TOS, data: 1 };
 const TRAFFIC_CLASS: ControlField =
     ControlField { level: libc::IPPROTO_IPV6, kind: libc::IPV6_TCLASS, data: 4 };
-/// An `int` (include/linux/udp.h, `udp_cmsg_recv`; Linux 5.0).
+// An `int` (include/linux/udp.h, `udp_cmsg_recv`; Linux 5.0).
 const GRO: ControlField = ControlField { level: libc::SOL_UDP, kind: libc::UDP_GRO, data: 4 };
-/// A `__u16` (net/ipv4/udp.c, `__udp_cmsg_send`; Linux 4.18).
+// A `__u16` (net/ipv4/udp.c, `__udp_cmsg_send`; Linux 4.18).
 const SEGMENT: ControlField = ControlField { level: libc::SOL_UDP, kind: libc::UDP_SEGMENT, data: 2 };
 
 impl ControlField {
-    /// Level and type as they lie side by side, to compare them at once.
+    // Level and type are adjacent in memory, so one comparison suffices.
     const fn level_and_type(self) -> u64 {
         let ([a, b, c, d], [e, f, g, h]) = (self.level.to_ne_bytes(), self.kind.to_ne_bytes());
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
@@ -266,8 +268,9 @@ impl ControlBuffer {
         }
     }
 
-    /// Moves the addresses to the front and leaves the rest out, since a message sent with a receive time, for one, is refused
-    /// (net/core/sock.c, `__sock_cmsg_send`); returns how many bytes that are.
+    // Moves the addresses to the front and drops the rest, because the kernel refuses to send some
+    // received types, for example a receive time (net/core/sock.c, `__sock_cmsg_send`). Returns the
+    // length in bytes.
     fn keep_addresses(&mut self, asked: ControlRequest, filled: usize) -> usize {
         let received = *self;
         let mut end = 0;
@@ -310,7 +313,8 @@ impl ControlBuffer {
         V6_SPACE
     }
 
-    /// Where the data of this kind is, in `filled` bytes. Their order is the kernel's, and so is which of them there are.
+    // The offset of the data of this kind in `filled` bytes. The kernel determines which kinds are
+    // present, and their order.
     #[inline]
     fn find(&self, filled: usize, kind: ControlField) -> Option<usize> {
         let (mut at, end) = (0usize, filled.min(CAPACITY));
@@ -329,8 +333,9 @@ impl ControlBuffer {
         }
     }
 
-    /// Whether a message of this kind starts at `offset` of `filled` bytes. Its own length needs no look: on a socket
-    /// that asks for these only, the kernel puts nothing else there, and cuts the whole when it cuts.
+    // Whether a message of this kind starts at `offset` of `filled` bytes. Its length need not be
+    // checked: on a socket that requests only these kinds the kernel adds no others, and truncates
+    // only at the end.
     #[inline]
     fn holds(&self, offset: usize, filled: usize, kind: ControlField) -> bool {
         filled >= offset + HEADER + kind.data

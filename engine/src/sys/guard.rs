@@ -21,7 +21,7 @@ pub(crate) struct GuardState {
     pub(crate) admitted: AtomicU64,
 }
 
-/// The state in the memory of this process (`BPF_F_MMAPABLE`, Linux 5.5).
+// The state in the memory of this process (`BPF_F_MMAPABLE`, Linux 5.5).
 #[derive(Debug)]
 pub(crate) struct MappedGuardState {
     place: NonNull<GuardState>,

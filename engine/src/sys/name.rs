@@ -50,7 +50,7 @@ impl SocketName {
         self.bytes[offset..offset + N].copy_from_slice(&bytes);
     }
 
-    /// The address as Rust knows it, IPv4-mapped IPv6 shown as IPv4.
+    /// The address as a `SocketAddr`, IPv4-mapped IPv6 as IPv4.
     pub(crate) fn decode(&self) -> SocketAddr {
         let port = u16::from_be_bytes(self.take(2));
         if i32::from(self.family()) != libc::AF_INET6 {
@@ -68,7 +68,7 @@ impl SocketName {
         }
     }
 
-    /// The name for `address` on a socket of `family`; `None` where that socket cannot send there.
+    // The name for `address` on a socket of `family`. `None` if that socket cannot send there.
     pub(crate) fn encode(address: SocketAddr, family: AddressFamily) -> Option<Self> {
         let mut name = Self::ZERO;
         let known_family = |af: i32| u16::try_from(af).unwrap_or(0).to_ne_bytes();
@@ -93,7 +93,7 @@ impl SocketName {
         Some(name)
     }
 
-    /// Whether this is IPv4, on its own or mapped.
+    /// Whether this is IPv4, native or mapped.
     pub(crate) fn is_ipv4(&self) -> bool {
         self.decode().is_ipv4()
     }

@@ -29,7 +29,7 @@ pub(crate) fn get(socket: &impl AsFd, level: i32, name: i32) -> io::Result<i32> 
     if done == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Attaches a classic BPF program that chooses the socket of a reuseport group (`SO_ATTACH_REUSEPORT_CBPF`).
+// Attaches a classic BPF program that chooses the socket of a reuseport group (`SO_ATTACH_REUSEPORT_CBPF`).
 pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     // The kernel only reads the program; the field is a mutable pointer for C's sake.
@@ -47,8 +47,8 @@ pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[libc::sock_fi
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Stops the receiving half. A blocked receiver of an unconnected socket wakes although the call says `ENOTCONN`
-/// (net/ipv4/af_inet.c, inet_shutdown); queued datagrams can still be read.
+// Stops the receiving half. A blocked receiver of an unconnected socket wakes up although the call
+// returns `ENOTCONN` (net/ipv4/af_inet.c, inet_shutdown); queued datagrams can still be read.
 pub(crate) fn shutdown_receive(socket: &impl AsFd) {
     // SAFETY: takes no pointers. The result is ENOTCONN by design, see above, and nothing else can be done anyway.
     unsafe {

@@ -12,11 +12,11 @@ pub(crate) struct ReceivedDatagram {
     pub(crate) length: usize,
     /// Bytes of control data that came with it.
     pub(crate) control: usize,
-    /// Whether it has a sender. One without is no datagram: the socket was shut down.
+    // Whether it has a sender. A message without one is no datagram: the socket was shut down.
     pub(crate) named: bool,
 }
 
-/// `recvfrom(2)`.
+// `recvfrom(2)`.
 #[inline]
 pub(crate) fn receive_from(
     socket: &impl AsFd,
@@ -42,7 +42,7 @@ pub(crate) fn receive_from(
     }
 }
 
-/// `sendto(2)`.
+// `sendto(2)`.
 #[inline]
 pub(crate) fn send_to(
     socket: &impl AsFd,
@@ -64,7 +64,7 @@ pub(crate) fn send_to(
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `recvmsg(2)`, for the control data.
+// `recvmsg(2)`, for the control data.
 #[inline]
 pub(crate) fn receive_message(
     socket: &impl AsFd,
@@ -93,7 +93,7 @@ pub(crate) fn receive_message(
     Ok(ReceivedDatagram { length, control: header.msg_controllen as _, named: header.msg_namelen != 0 })
 }
 
-/// `sendmsg(2)`, with the source that the control data names.
+// `sendmsg(2)`, with the source that the control data names.
 #[inline]
 pub(crate) fn send_message(
     socket: &impl AsFd,

@@ -5,11 +5,12 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// `SIOCGSTAMPNS_NEW` (include/uapi/linux/sockios.h, Linux 5.1): two 64-bit numbers on every target.
+// `SIOCGSTAMPNS_NEW` (include/uapi/linux/sockios.h, Linux 5.1): two 64-bit numbers on every target.
 const SIOCGSTAMPNS: libc::Ioctl = libc::_IOR::<[i64; 2]>(0x89, 0x07);
 
-/// When the packet arrived that the last receive took, in nanoseconds of the real-time clock. The first call has the
-/// kernel note arrivals from then on; packets that came before count as just arrived (net/core/sock.c, `sock_gettstamp`).
+// Arrival time of the last received packet, in nanoseconds of the real-time clock. From the first
+// call on, the kernel records arrival times; earlier packets count as just arrived
+// (net/core/sock.c, `sock_gettstamp`).
 pub(crate) fn last_arrival_ns(socket: &impl AsFd) -> io::Result<i64> {
     let mut time = [0i64; 2];
     // SAFETY: the request writes two 64-bit numbers, the layout of `time`.
@@ -20,24 +21,24 @@ pub(crate) fn last_arrival_ns(socket: &impl AsFd) -> io::Result<i64> {
     Ok(time[0].saturating_mul(1_000_000_000).saturating_add(time[1]))
 }
 
-/// The real-time clock, in nanoseconds.
+// The real-time clock, in nanoseconds.
 pub(crate) fn now_ns() -> i64 {
     let time = clock_gettime(ClockId::Realtime);
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
-/// The same as of the last tick of the kernel, which is 10 ms ago at most, in a fraction of the time.
+// The real-time clock at the last tick of the kernel, at most 10 ms ago; much cheaper to read.
 pub(crate) fn coarse_now_ns() -> i64 {
     let time = clock_gettime(ClockId::RealtimeCoarse);
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
-/// The monotonic clock as of the last tick of the kernel, in nanoseconds.
+// The monotonic clock at the last tick of the kernel, in nanoseconds.
 pub(crate) fn monotonic_ns() -> u64 {
     elapsed_ns(ClockId::MonotonicCoarse)
 }
 
-/// The monotonic clock, in nanoseconds.
+// The monotonic clock, in nanoseconds.
 pub(crate) fn precise_ns() -> u64 {
     elapsed_ns(ClockId::Monotonic)
 }

@@ -42,8 +42,8 @@ pub(crate) fn pin(cpu: u32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sets the calling thread's nice value. On Linux that is a property of the thread (setpriority(2), "C library/kernel
-/// differences").
+// Sets the calling thread's nice value. On Linux it is a property of the thread (setpriority(2), "C
+// library/kernel differences").
 pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
     // SAFETY: takes no pointers.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };

@@ -14,10 +14,11 @@ pub(crate) use ring::{ConsumerRing, ProducerRing, XdpDescriptor};
 
 use super::option;
 
-/// Since Linux 6.17 (include/uapi/linux/if_xdp.h): how many frames one call sends in copy mode, 32 without.
+// Linux 6.17 (include/uapi/linux/if_xdp.h): the number of frames that one call sends in copy mode;
+// otherwise 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
-/// Linux 5.11 (include/uapi/asm-generic/socket.h).
+// Linux 5.11 (include/uapi/asm-generic/socket.h).
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 
@@ -49,13 +50,13 @@ pub(crate) struct SocketRings {
 pub(crate) struct XskBind {
     pub(crate) interface: u32,
     pub(crate) queue: u32,
-    /// Whether the kernel may hand the device's own memory on; it then does where the driver can.
+    // Whether the kernel may share the device's own memory; it does if the driver can.
     pub(crate) zero_copy: bool,
     pub(crate) need_wakeup: bool,
 }
 
 impl XskSocket {
-    /// Opens one, which takes CAP_NET_RAW.
+    // Opens one, which takes CAP_NET_RAW.
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: takes no pointer.
         let descriptor = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -108,13 +109,15 @@ impl XskSocket {
         })
     }
 
-    /// Has one call send as many frames as the ring holds, in copy mode. A kernel before 6.17 sends 32 and says EAGAIN.
+    // Makes one call send as many frames as the ring holds, in copy mode. A kernel before 6.17
+    // sends 32 and returns EAGAIN.
     pub(crate) fn send_all_at_once(&self, transmit: u32) -> io::Result<()> {
         // SAFETY: the option takes an int.
         unsafe { self.set(XDP_MAX_TX_SKB_BUDGET, &transmit) }
     }
 
-    /// Has the kernel poll the device from the calls of this socket, and keep interrupts off meanwhile (Linux 5.11).
+    // Makes the kernel poll the device in calls of this socket, and keep interrupts off meanwhile
+    // (Linux 5.11).
     pub(crate) fn busy_poll(&self, time: Duration, budget: u16) -> io::Result<()> {
         let microseconds = i32::try_from(time.as_micros()).unwrap_or(i32::MAX);
         option::set(&self.descriptor, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
@@ -122,7 +125,7 @@ impl XskSocket {
         option::set(&self.descriptor, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, i32::from(budget))
     }
 
-    /// Gives it room for frames on their way out, past the system's limit where privilege allows it.
+    // Enlarges its send buffer, beyond the system's limit if the privilege allows.
     pub(crate) fn enlarge_send_buffer(&self, bytes: i32) -> io::Result<()> {
         option::set(&self.descriptor, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
     }
@@ -187,7 +190,7 @@ impl XskSocket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Has the kernel look at the fill ring and, with busy polling, at the device.
+    // Makes the kernel check the fill ring and, with busy polling, the device.
     pub(crate) fn kick_receive(&self) -> io::Result<()> {
         // SAFETY: no buffer and no address.
         let result = unsafe {
@@ -246,6 +249,7 @@ impl XskSocket {
         };
         match result {
             0 if length as usize == size_of::<T>() => Ok(value),
+            // An older kernel knows a shorter structure.
             0 => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
             _ => Err(io::Error::last_os_error()),
         }

@@ -9,7 +9,7 @@ const IPV4: usize = 20;
 const IPV6: usize = 40;
 const UDP: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
-/// Of replies, as the kernel has it by default (`net.ipv4.ip_default_ttl`, `net.ipv6.conf.*.hop_limit`).
+// The kernel's default for replies (`net.ipv4.ip_default_ttl`, `net.ipv6.conf.*.hop_limit`).
 const HOPS: u8 = 64;
 
 /// Where the parts of a request are in its frame.
@@ -23,16 +23,18 @@ pub(super) struct FrameLayout {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestChecksum {
-    /// Right, or left out where IPv4 allows it.
+    // Correct, or left out where IPv4 allows it.
     Fine,
-    /// That of the pseudo header alone: the sender left the rest to a device that was none, since it is on this machine
-    /// (`CHECKSUM_PARTIAL`, include/linux/skbuff.h; drivers/net/veth.c passes such packets on as they are).
+    // That of the pseudo header alone: the sender left the rest to a device, but the packet never
+    // passed one because it stayed on this machine (`CHECKSUM_PARTIAL`, include/linux/skbuff.h;
+    // drivers/net/veth.c passes such packets on as they are).
     Unfinished,
     Wrong,
 }
 
 impl FrameLayout {
-    /// Where the parts are; none if this is no UDP datagram in one piece, with lengths that agree.
+    // Offsets of the parts; `None` unless this is one unfragmented UDP datagram whose lengths
+    // agree.
     #[inline]
     pub(super) fn parse(frame: &[u8]) -> Option<Self> {
         let mut ip = MACS + 2;
@@ -241,7 +243,8 @@ fn read_u16(frame: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// The sum of 16-bit words in this machine's byte order, of which a folded one's complement sum does not depend (RFC 1071).
+// The sum of 16-bit words in this machine's byte order; a folded one's complement sum does not
+// depend on the order (RFC 1071).
 #[inline]
 fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();

@@ -15,7 +15,7 @@ use crate::sys::interface::{self, NetDevice};
 use crate::sys::thread::pin;
 use crate::sys::xsk::{self, RingSizes, Umem, XskBind, XskSocket};
 
-/// Bytes that the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
+// Bytes that the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
 const HEADROOM: u32 = 256;
 /// An Ethernet header with two tags.
 const LINK_HEADER: u32 = 22;
@@ -35,7 +35,7 @@ pub(crate) struct XdpServeOptions<'a> {
 #[derive(Debug)]
 pub(crate) struct OpenedXdp {
     pub(crate) report: XdpReport,
-    /// By worker; `None` for a worker without queues.
+    // By worker; `None` for a worker without queues.
     pub(crate) shares: Vec<Option<WorkerQueues>>,
 }
 
@@ -48,7 +48,7 @@ struct AttachedInterface {
     program: XskProgram,
 }
 
-/// Sets up all interfaces that it can, and adds the reasons for others to `fallbacks`. `None` if there is no interface.
+// Sets up all interfaces that it can, and adds the reasons for others to `fallbacks`. `None` if there is no interface.
 pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) -> Option<OpenedXdp> {
     let all = |why| Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why };
     let chosen = interface::interfaces()
@@ -301,8 +301,8 @@ fn allocate_umem(frames: usize, frame_bytes: u32, cpu: Option<u32>) -> io::Resul
         .unwrap_or_else(|_| Err(io::Error::other("the thread that maps it ended")))
 }
 
-/// Longest wait for queues that other sockets have. The kernel releases the queue of a closed socket later, from a work queue
-/// (net/xdp/xsk_buff_pool.c, xp_put_pool), and a server may restart immediately.
+// Longest wait for queues that other sockets have. The kernel releases the queue of a closed socket later, from a work queue
+// (net/xdp/xsk_buff_pool.c, xp_put_pool), and a server may restart immediately.
 const BUSY: Duration = Duration::from_secs(1);
 
 struct SocketRefusal {
@@ -365,8 +365,8 @@ fn bind(
     Ok((socket, rings))
 }
 
-/// Bytes of socket buffers for sending in copy mode. The system's default allows about two hundred frames per call; ring and
-/// frames limit them, too.
+// Bytes of socket buffers for sending in copy mode. The system's default allows about two hundred frames per call; ring and
+// frames limit them, too.
 const SEND_BUFFER: i32 = 16 << 20;
 
 fn describe_xsk_error(what: &str, error: &io::Error) -> String {

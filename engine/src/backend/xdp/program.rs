@@ -25,7 +25,7 @@ pub(super) struct RedirectRule<'a> {
     pub(super) targets: &'a [SocketAddr],
     /// Hardware address of the interface.
     pub(super) mac: [u8; 6],
-    /// Bytes of the longest packet that fits a frame.
+    // Bytes of the longest packet that fits a frame.
     pub(super) longest_frame: u32,
     pub(super) queues: u32,
 }
@@ -66,7 +66,7 @@ impl XskProgram {
         Ok(Self { _link: link, ebpf })
     }
 
-    /// Redirects a queue's requests to a socket from now on, until that is closed.
+    // Redirects a queue's requests to a socket until the socket is closed.
     pub(super) fn serve(&mut self, queue: u32, socket: &XskSocket) -> Result<(), String> {
         let map = self.ebpf.map_mut("sockets").ok_or_else(incomplete_object_message)?;
         let mut map = XskMap::try_from(map).map_err(|error| bpf::load_error(&error))?;

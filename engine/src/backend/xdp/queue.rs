@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::program::XskProgram;
 use crate::sys::xsk::{SocketRings, Umem, XdpDescriptor, XskSocket};
 
-/// The queues of a worker. The sockets are closed before the memory is unmapped and the programs are detached, so packets
-/// that arrive in the meantime pass to the stack.
+// The queues of a worker. The sockets are closed before the memory is unmapped and the programs are detached, so packets
+// that arrive in the meantime pass to the stack.
 #[derive(Debug)]
 pub(crate) struct WorkerQueues {
     pub(super) queues: Vec<XskQueue>,
@@ -52,7 +52,7 @@ pub(super) struct XskQueue {
     /// Whether senders on this host leave checksums unfinished on this interface.
     pub(super) unfinished_checksums: bool,
     pub(super) need_wakeup: bool,
-    /// Frames that the kernel has for packets to come, and packets that were not taken yet.
+    // Frames that the kernel holds for packets, and received packets that are not yet taken.
     pub(super) waiting: u32,
     /// Target of `waiting`.
     pub(super) wanted: u32,
@@ -63,7 +63,7 @@ pub(super) struct XskQueue {
 }
 
 impl XskQueue {
-    /// Takes sent frames back, and gives the kernel frames for packets to come.
+    // Takes sent frames back, and gives the kernel frames for packets to come.
     #[inline]
     pub(super) fn restock(&mut self, frames: &mut FramePool) {
         let completion = &mut self.rings.completion;
@@ -98,7 +98,7 @@ impl XskQueue {
         Some(taken)
     }
 
-    /// Makes the kernel send all frames in the ring; returns the number of calls.
+    // Makes the kernel send all frames in the ring; returns the number of calls.
     #[inline]
     pub(super) fn send(&mut self) -> u64 {
         let mut calls = 0;
@@ -125,7 +125,7 @@ impl XskQueue {
         calls
     }
 
-    /// Makes the kernel read the fill ring if it needs a call; returns the number of calls.
+    // Makes the kernel read the fill ring if it needs a call; returns the number of calls.
     #[inline]
     pub(super) fn wake_receive(&mut self) -> u64 {
         if !self.need_wakeup || !self.rings.fill.needs_wakeup() {
@@ -134,7 +134,7 @@ impl XskQueue {
         self.poll_device()
     }
 
-    /// Makes the kernel poll the device, with busy polling.
+    // Makes the kernel poll the device, with busy polling.
     pub(super) fn poll_device(&mut self) -> u64 {
         // An interface that is down (ENETDOWN) may come back.
         let gone = |error: io::Error| error.raw_os_error() == Some(libc::ENXIO);

@@ -22,10 +22,10 @@ use crate::worker::WorkerPhase;
 /// Rounds with frames between two looks at the socket.
 const ROUNDS: u32 = 16;
 
-/// Busy polls without a packet before the worker sleeps.
+// Busy polls without a packet before the worker sleeps.
 const IDLE_POLLS: u32 = 64;
 
-/// Longest sleep while frames wait to be sent, because the device had no room or is down.
+// Longest sleep while frames wait to be sent, because the device had no room or is down.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 pub(super) fn run<S: Service>(mut job: WorkerJob<'_, S>, queues: &mut WorkerQueues) -> io::Result<()> {
@@ -122,6 +122,7 @@ impl WorkerQueues {
             waited.push(PollFd::from_borrowed_fd(queue.socket.as_fd(), PollFlags::IN));
         }
         match poll(&mut waited, unsent.then_some(&RETRY)) {
+            // After a signal the loop looks at all queues again in any case.
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -162,7 +163,7 @@ struct FrameHandler<'d, 'j, S, P> {
     reply: &'d mut [u8],
     /// Whether checksums are checked.
     verify: bool,
-    /// When the batch was taken, if the service uses receive times, in nanoseconds of the real-time clock.
+    // When the batch was taken, if the service uses receive times, in nanoseconds of the real-time clock.
     taken_ns: Option<i64>,
 }
 
@@ -269,7 +270,7 @@ impl XskQueue {
     }
 }
 
-/// Sends a reply that does not fit a frame, or that may need another route, by the worker's socket.
+// Sends a reply that does not fit a frame, or that may need another route, by the worker's socket.
 #[cold]
 fn send_by_socket<S: Service>(
     payload: &[u8],

@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr;
 
-/// Memory for frames, which a socket or several share with the kernel.
+// Memory for frames, shared by one or more sockets and the kernel.
 #[derive(Debug)]
 pub(crate) struct Umem {
     area: *mut u8,

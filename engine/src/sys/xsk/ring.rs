@@ -103,9 +103,9 @@ impl<T> Drop for SharedRing<T> {
 #[derive(Debug)]
 pub(crate) struct ProducerRing<T> {
     shared: SharedRing<T>,
-    /// Where the next entry goes; those before it that are not submitted are unseen by the kernel.
+    // Place of the next entry. The kernel does not see entries before it that are not submitted.
     next: u32,
-    /// How far the kernel was when last looked.
+    // The kernel's position when it was last read.
     consumed: u32,
 }
 
@@ -125,9 +125,10 @@ impl<T: Copy> ProducerRing<T> {
         self.shared.size - self.pending()
     }
 
-    /// Entries that the kernel has not taken yet.
+    // Entries that the kernel has not taken yet.
     #[inline]
     pub(crate) fn pending(&mut self) -> u32 {
+        // Acquire: the kernel has read the entries before it moved its index.
         self.consumed = self.shared.consumer().load(Ordering::Acquire);
         self.next.wrapping_sub(self.consumed)
     }
@@ -147,6 +148,7 @@ impl<T: Copy> ProducerRing<T> {
     // Publishes the entries to the kernel.
     #[inline]
     pub(crate) fn submit(&mut self) {
+        // Release: the kernel must see the entries before the index.
         self.shared.producer().store(self.next, Ordering::Release);
     }
 
@@ -160,7 +162,8 @@ impl<T: Copy> ProducerRing<T> {
         Some(unsafe { self.shared.entry(self.next).read() })
     }
 
-    /// Whether the kernel goes on only after a call, which it decides after it has found the ring empty.
+    // Whether the kernel needs a call to continue. It decides this after it has found the ring
+    // empty.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         // The kernel must see the submitted entries before the flag is read, or both sides wait for
@@ -178,7 +181,7 @@ pub(crate) struct ConsumerRing<T> {
     shared: SharedRing<T>,
     /// The entry that is taken next.
     next: u32,
-    /// How far the kernel was when last looked.
+    // The kernel's position when it was last read.
     produced: u32,
 }
 
@@ -190,6 +193,7 @@ impl<T: Copy> ConsumerRing<T> {
     /// How many entries there are.
     #[inline]
     pub(crate) fn available(&mut self) -> u32 {
+        // Acquire: the kernel wrote the entries before it moved its index.
         self.produced = self.shared.producer().load(Ordering::Acquire);
         self.produced.wrapping_sub(self.next).min(self.shared.size)
     }
@@ -215,6 +219,7 @@ impl<T: Copy> ConsumerRing<T> {
     // Returns the entries that were taken.
     #[inline]
     pub(crate) fn release(&mut self) {
+        // Release: our reads of the entries end before the kernel may overwrite them.
         self.shared.consumer().store(self.next, Ordering::Release);
     }
 }
