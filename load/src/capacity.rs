@@ -49,21 +49,21 @@ pub struct SearchOptions<'a> {
     /// The longest wait for stragglers after each; 500 ms by default. A service that fell behind needs it to work off its
     /// backlog, which would spoil the next slot.
     pub drain: Duration,
-    /// Where to start without a bracket, requests a second; 1000 by default.
+    /// Start of a search without a bracket, requests per second; 1000 by default.
     pub start_per_second: f64,
     /// The highest rate to offer; where it holds, the search ends there. Any by default.
     pub most_per_second: f64,
-    /// Where capacity is believed to be, requests a second: a rate that should hold and one that should not. Being
-    /// wrong costs time, not correctness.
+    /// The expected capacity, requests per second: a rate that should hold and one that should not.
+    /// Being wrong costs time, not correctness.
     pub bracket: Option<(f64, f64)>,
     /// The search ends when a rate holds and one this much higher does not; a ratio over 1, 1.04 by default.
     pub resolution: f64,
     /// How often the rate found must hold again; 2 by default.
     pub confirm: u32,
-    /// How often a rate may fail without that being counted, where it may have been the machine: much left late, or the
-    /// loss was in a few of the slot's intervals only, since a machine that was held up loses much in one of them, a
-    /// service that is offered too much a little in all. Intervals take a lead-in, by which the slot is divided. 0 by
-    /// default.
+    /// Number of a rate's failures to ignore if the machine may be the cause: many requests left
+    /// late, or the loss was in a few of the slot's intervals only. A delayed machine loses much in
+    /// one interval; an overloaded service loses a little in all. Intervals require a lead-in,
+    /// whose length divides the slot. 0 by default.
     pub excused: u32,
     /// The most time to take; 30 s by default. Then the search returns its result so far. Up to
     /// four times as long if no rate held by then.

@@ -142,7 +142,7 @@ impl RequestCodec {
     }
 }
 
-/// The fill at an offset: no run of equal bytes, so that a shifted body is a changed one.
+// The fill at an offset. No run of equal bytes, so that a shifted body is detected.
 pub(crate) fn fill(at: usize) -> u8 {
     let mixed = (at as u32).wrapping_mul(0x9E37_79B1);
     (mixed >> 24) as u8

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStru
 
 use crate::outcome::LatencyQuantiles;
 
-/// The longest latency told apart, ns; longer ones are counted as this.
+// Longer latencies are counted as this, ns.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// A distribution of latencies, 1 ns to 60 s with three significant digits.
@@ -36,7 +36,7 @@ impl Latency {
         self.0.saturating_record(latency_ns);
     }
 
-    /// Adds the same latency `count` times, ns.
+    // Adds the same latency `count` times, ns.
     pub(crate) fn record_many(&mut self, latency_ns: u64, count: u64) {
         self.0.saturating_record_n(latency_ns, count);
     }

@@ -1,8 +1,9 @@
 //! Load generation, rates, latency, cost and statistics.
 //!
-//! This library offers requests to a UDP service, matches every reply to its request, and says what it found with
-//! its doubt: how much was lost, how late replies came counted from when the request was *meant* to leave, whether
-//! the generator itself was the limit, and whether two configurations differ by more than noise.
+//! This library offers requests to a UDP service, matches every reply to its request, and reports
+//! the results with their uncertainty: losses, latency from the *intended* send time of each
+//! request, whether the generator itself was the limit, and whether two configurations differ by
+//! more than noise.
 //!
 //! | module | it answers |
 //! |---|---|

@@ -168,7 +168,7 @@ pub struct LatencyQuantiles {
 }
 
 impl LatencyQuantiles {
-    /// Of two distributions only the longest is known together, unless one is empty.
+    // Of two distributions only the common maximum is known, unless one is empty.
     fn joined(&self, other: &LatencyQuantiles) -> LatencyQuantiles {
         match (self.max, other.max) {
             (_, None) => *self,

@@ -12,7 +12,7 @@ use crate::outcome::SlotOutcome;
 
 pub use merge::{LoadPart, MergeError, merge};
 
-/// JSON readers do not tell higher counts apart, and no run reaches them.
+// JSON readers do not distinguish higher counts (IEEE 754 doubles), and no run reaches them.
 const HIGHEST_COUNT: u64 = 1 << 53;
 
 /// The result of one stretch of load, or of several merged.

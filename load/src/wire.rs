@@ -48,7 +48,7 @@ impl IpVersion {
         }
     }
 
-    /// The smallest MTU a link may have (RFC 791, RFC 8200).
+    // The smallest MTU a link may have (RFC 791, RFC 8200).
     fn least_mtu_bytes(self) -> u32 {
         match self {
             IpVersion::V4 => 68,

@@ -9,7 +9,7 @@ use crate::generator::{Generator, LoadSlot, MAX_RATE};
 use crate::outcome::{LeftAs, SlotOutcome};
 use linerate_host::Known;
 
-/// The least share of the overload asked for that must have been offered for the figure to count.
+// Below this offered share of the planned overload, the figure does not count.
 const LEAST_OFFERED: f64 = 0.95;
 
 /// Goodput at a multiple of capacity.

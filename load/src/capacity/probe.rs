@@ -83,7 +83,7 @@ impl ProbeResult {
         !is_late(&self.bound_because)
     }
 
-    /// Whether it may be the machine's doing, and not the rate's, that this did not hold.
+    // Whether the machine, and not the rate, may be the reason for the failure.
     pub(super) fn excusable(&self, max_loss: f64) -> bool {
         match self.verdict {
             ProbeVerdict::Loss => {
@@ -96,14 +96,15 @@ impl ProbeResult {
     }
 }
 
-/// Late requests up to this share cannot make the medians of latency grow.
+// Up to this share of late requests, the medians of latency cannot grow because of them.
 const LATE_MATTERS: f64 = 0.1;
 
 fn is_late(reasons: &[BoundReason]) -> bool {
     reasons.iter().any(|reason| matches!(reason, BoundReason::SentLate { ratio } if *ratio > LATE_MATTERS))
 }
 
-/// Whether the generator could not offer the rate, or not take the replies; that it was late is something else.
+// Whether the generator could not offer the rate or receive the replies; lateness alone does not
+// count.
 fn falls_short(reasons: &[BoundReason]) -> bool {
     reasons.iter().any(|reason| !matches!(reason, BoundReason::SentLate { .. }))
 }
@@ -148,7 +149,7 @@ impl JudgedPart {
     }
 }
 
-/// The share of an interval's own requests that was lost.
+// The share of an interval's own requests that was lost.
 fn loss_of(interval: &SlotInterval) -> Option<f64> {
     let answered = interval.answered.filter(|_| interval.sent > 0)?;
     Some(interval.sent.saturating_sub(answered) as f64 / interval.sent as f64)

@@ -12,7 +12,7 @@ use crate::latency::Latency;
 use crate::outcome::{BoundReason, LeftAs};
 use crate::stats::{self, ConfidenceInterval};
 
-/// The search for the neighbourhood stops when a rate holds and one this much higher does not.
+// The search for the neighbourhood stops when a rate holds and one this much higher does not.
 const COARSE: f64 = 1.15;
 
 /// The searches proper are told to look so far below and above it.

@@ -12,26 +12,26 @@ use crate::stats;
 /// The fewest requests in a slot from which anything is concluded.
 const FEWEST_REQUESTS: f64 = 20.0;
 
-/// Without a bracket, from one rate to the next while all hold, or while none does.
+// Without a bracket: the factor from one rate to the next while all hold, or none does.
 const STRIDE: f64 = 2.0;
 
 /// Beyond a bracket that proved wrong: the first step, which doubles (as a logarithm) up to [`STRIDE`].
 const FIRST_WIDENING: f64 = 1.2;
 
-/// From one rate to the next while nothing at all is answered.
+// The same factor while there is no reply at all.
 const SILENT_STRIDE: f64 = 10.0;
 
-/// A rate as high as the goodput seen above capacity would leave no room for chance; this share of it is tried, or more in
-/// a search that is finer than that.
+// A rate equal to the goodput above capacity would leave no room for chance, so the search tries
+// this share of it, or more if its resolution is finer.
 const BELOW_GOODPUT: f64 = 0.985;
 
-/// Without any rate that held, the search goes on for this many budgets.
+// Without any rate that held, the search goes on for this many budgets.
 const PATIENCE: u32 = 4;
 
-/// How often a rate fails before it is believed, if the generator was punctual.
+// Failures that disprove a rate if the generator was punctual.
 const FAILURES: u32 = 2;
 
-/// How often it fails before it is believed at all.
+// Failures that disprove a rate in any case.
 const FAILURES_WHEN_LATE: u32 = 3;
 
 // After this many consecutive rates that held next to a failed rate, that rate is tried again.
@@ -53,9 +53,9 @@ const INTERVALS_A_LEAD_IN: u32 = 5;
 /// failed and is then approached by nothing but holding rates is tried again. The rate found must then hold again as often as
 /// [`SearchOptions::confirm`] says; if it does not, the next lower one is tried.
 ///
-/// All requests of a search leave in one way, so that no two rates differ in what a request costs the service. Where clones
-/// are too slow for the service, and live frames can be had, it is searched anew with these; what was found
-/// with clones stands, as a lower bound, if it is more.
+/// All requests of a search leave in one way, so that a request costs the service the same at all
+/// rates. Where clones are too slow for the service, and live frames can be had, it is searched
+/// anew with these; the result with clones stays, as a lower bound, if it is higher.
 ///
 /// # Errors
 /// Options out of range, or a generator that cannot run a slot. A service that never answers is no error: its
@@ -80,7 +80,7 @@ pub fn search(
     if by_frames.transactions_per_second > found.transactions_per_second { Ok(by_frames) } else { Ok(found) }
 }
 
-/// Whether paced requests leave as live frames if they are asked to: a short slot tells.
+// Whether paced requests leave as live frames if requested. Only a short slot shows it.
 fn sends_live_frames(generator: &mut dyn Generator) -> Result<bool, GeneratorError> {
     let trial = LoadSlot {
         live_frames: true,
@@ -138,7 +138,7 @@ struct CapacitySearch<'a, 'o> {
     // reduces it.
     goodput: f64,
     widening: f64,
-    /// Rates that held since one failed.
+    // Rates that held since one failed.
     holds_in_a_row: u32,
     /// Whether a rate held that had failed.
     doubted: bool,
@@ -146,11 +146,10 @@ struct CapacitySearch<'a, 'o> {
     confirming: bool,
 }
 
-/// A rate that did not hold.
 struct RateFailure {
     rate: f64,
     verdict: ProbeVerdict,
-    /// Whether some try was on schedule, so that it was the service's doing; else why none was.
+    // Whether one attempt was on schedule, so that the service is the cause; else why none was.
     on_schedule: bool,
     bound_because: Vec<BoundReason>,
     left_as: LeftAs,
@@ -160,12 +159,12 @@ enum RateAttempt {
     /// It held, in the slot with this index.
     Held(usize),
     Failed(RateFailure),
-    /// The search ends before that is known.
+    /// The search ended before the answer was known.
     Ended(SearchEnd),
 }
 
 impl CapacitySearch<'_, '_> {
-    /// Brings a holding and a failing rate together; tells if the search ends before that.
+    /// Narrows the gap between a holding and a failing rate. Returns early if the search ends.
     fn narrow(&mut self, lowest: f64) -> Result<Option<SearchEnd>, GeneratorError> {
         while let Some(rate) = self.next_rate(lowest) {
             match self.attempt(rate)? {
@@ -187,7 +186,7 @@ impl CapacitySearch<'_, '_> {
         Ok(self.holds.is_none().then_some(SearchEnd::NothingHolds))
     }
 
-    /// The rate to try next; none when nothing is left to find out.
+    /// The next rate to try; `None` if the search is complete.
     fn next_rate(&mut self, lowest: f64) -> Option<f64> {
         let (resolution, most) = (self.options.resolution, self.options.most_per_second);
         let holds = self.holds.as_ref().map(|(rate, _)| *rate);
@@ -239,7 +238,7 @@ impl CapacitySearch<'_, '_> {
         step
     }
 
-    /// Lets the rate found hold again, stepping down while it does not.
+    /// Repeats the highest holding rate to confirm it, and steps down while it fails.
     fn confirm(&mut self, lowest: f64) -> Result<SearchEnd, GeneratorError> {
         while let Some((rate, mut slots)) = self.holds.take() {
             let mut failed = None;
@@ -280,7 +279,7 @@ impl CapacitySearch<'_, '_> {
         Ok(SearchEnd::NothingHolds)
     }
 
-    /// Offers a rate, and again if it did not hold.
+    /// Offers a rate, and repeats it if it did not hold.
     fn attempt(&mut self, rate: f64) -> Result<RateAttempt, GeneratorError> {
         let (mut failures, mut punctual_failures, mut excused) = (0, 0, 0);
         let mut on_schedule = false;
@@ -315,7 +314,7 @@ impl CapacitySearch<'_, '_> {
         }
     }
 
-    /// Offers a rate for a slot; none if the slot was cut short, so that it says nothing.
+    // Offers a rate for a slot; `None` for a slot that was cut short, because it proves nothing.
     fn offer(&mut self, per_second: f64) -> Result<Option<ProbeVerdict>, GeneratorError> {
         let options = self.options;
         let stretch = if self.confirming { options.confirm_stretch } else { 1 };

@@ -11,28 +11,29 @@ use crate::outcome::{
     SlotOutcome,
 };
 
-/// A service that answers `capacity` a second behind a buffer, and a generator with a limit.
+// A service that answers `capacity` per second behind a buffer, and a generator with a limit.
 pub(super) struct SimulatedService {
     /// Transactions a second.
     pub(super) capacity: f64,
     /// Requests the buffer holds.
     pub(super) buffer: f64,
-    /// Requests a burst allowance covers beyond the buffer: answered at once, so that it shows in nothing but a loss put off.
+    // Requests that a burst allowance answers at once in addition to the buffer. It only postpones
+    // losses.
     pub(super) allowance: f64,
-    /// The most the generator can offer.
+    // The highest rate of the generator.
     pub(super) reach: f64,
-    /// Beyond capacity, goodput falls with the offered rate to this power; 0 is a service that keeps its rate.
+    /// Beyond capacity, goodput falls with this power of the offered rate; 0: it stays constant.
     pub(super) collapse: f64,
-    /// The chance that something else spoils a slot.
+    // The chance that something else spoils a slot.
     pub(super) hiccup: f64,
-    /// Slots, counted from 0, that something else spoils for certain.
+    // Slots, counted from 0, that another program disturbs.
     pub(super) spoilt: Range<usize>,
     /// Share of the requests that leave late, from a rate on.
     pub(super) late: f64,
     pub(super) late_from: f64,
     /// The rate from which requests leave in a way that costs the service twice as much each.
     pub(super) switches_at: f64,
-    /// The most it offers as live frames, if asked for them; none if it has none.
+    // The highest rate as live frames. `None` if it has none.
     pub(super) frames_reach: Option<f64>,
     pub(super) slots: Vec<f64>,
     pub(super) random: fastrand::Rng,

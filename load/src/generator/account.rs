@@ -16,7 +16,7 @@ pub(super) struct SlotRates {
 }
 
 impl SlotRates {
-    /// Times are in ns of the monotonic clock. A cancelled slot ends with its last request.
+    // Times are in ns of the monotonic clock. A cancelled slot ends with its last request.
     pub(super) fn new(slot: &LoadSlot, start_ns: u64, last_sent_ns: u64, sent: u64, cancelled: bool) -> Self {
         let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(start_ns));
         let duration = if cancelled { elapsed.min(slot.duration) } else { slot.duration };
@@ -33,7 +33,7 @@ impl SlotRates {
         count as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 
-    /// Why the generator was the limit; empty if it was not.
+    // Why the generator was the limit; empty if it was not.
     pub(super) fn bound_because(&self, errors: &SendErrors, watch: &SelfWatch) -> Vec<BoundReason> {
         let sent = self.sent;
         let mut reasons = Vec::new();

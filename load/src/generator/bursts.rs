@@ -21,7 +21,7 @@ impl BurstLengths {
         }
     }
 
-    /// Median and maximum; 0 of none.
+    /// Median and maximum; 0 without bursts.
     pub(super) fn summary(&self) -> SendBursts {
         let total: u64 = self.0.values().sum();
         let mut passed = 0;

@@ -10,18 +10,18 @@ use crate::error::GeneratorError;
 /// A reading that took longer than this was interrupted and is repeated.
 const CALM_NS: u64 = 2_000;
 
-/// CLOCK_MONOTONIC, ns.
+// CLOCK_MONOTONIC, ns.
 #[inline]
 pub(super) fn now_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic)).cast_unsigned()
 }
 
-/// CPU time of the calling thread, ns.
+// CPU time of the calling thread, ns.
 pub(super) fn thread_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime)).cast_unsigned()
 }
 
-/// CLOCK_REALTIME less CLOCK_MONOTONIC, ns. Receive stamps are in the one, schedules in the other.
+// CLOCK_REALTIME less CLOCK_MONOTONIC, ns. Receive stamps are in the one, schedules in the other.
 pub(super) fn realtime_offset_ns() -> i64 {
     let mut tries = 0;
     loop {
@@ -43,8 +43,8 @@ pub(super) fn sleep_until(at_ns: u64) {
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
 }
 
-/// When a slot begins, ns of CLOCK_MONOTONIC and of CLOCK_REALTIME: when it is asked to, or else as soon as `lead_ns`
-/// allows.
+// When a slot begins, ns of CLOCK_MONOTONIC and of CLOCK_REALTIME: when it is asked to, or else as soon as `lead_ns`
+// allows.
 pub(super) fn slot_start(at_realtime_ns: Option<u64>, lead_ns: u64) -> Result<(u64, u64), GeneratorError> {
     let offset_ns = realtime_offset_ns();
     let soonest_ns = now_ns() + lead_ns;
@@ -62,7 +62,7 @@ pub(super) fn slot_start(at_realtime_ns: Option<u64>, lead_ns: u64) -> Result<(u
     Ok((at_ns, at_realtime_ns))
 }
 
-/// A duration in whole nanoseconds.
+// A duration in whole nanoseconds.
 pub(super) fn whole_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
 }

@@ -7,10 +7,10 @@ use super::clock;
 /// After the last reply, the wait for a duplicate.
 const AFTERMATH: Duration = Duration::from_millis(5);
 
-/// While replies are missing, the shortest silence that ends a drain.
+// While replies are missing, the shortest silence that ends a drain.
 const SILENCE: Duration = Duration::from_millis(50);
 
-/// A wait for stragglers; times in ns of the monotonic clock.
+// A wait for stragglers; times in ns of the monotonic clock.
 pub(super) struct DrainWait {
     drain_ns: u64,
     deadline_ns: u64,
@@ -29,7 +29,7 @@ impl DrainWait {
         self.active_ns > self.deadline_ns
     }
 
-    /// When the wait ends unless something arrives before.
+    // When the wait ends unless something arrives before.
     pub(super) fn until_ns(&self, is_complete: bool, slowest_ns: u64) -> u64 {
         let patience_ns = if is_complete {
             clock::whole_ns(AFTERMATH).min(self.drain_ns)

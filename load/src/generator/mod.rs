@@ -147,7 +147,7 @@ impl LoadSlot {
         }
     }
 
-    /// Fails unless a generator with `threads` living threads can run the slot now.
+    // Fails unless a generator with `threads` living threads can run the slot now.
     fn must_be_runnable(&self, threads: usize, cancel: &AtomicBool) -> Result<(), GeneratorError> {
         self.check()?;
         match (threads, cancel.load(Ordering::Relaxed)) {

@@ -1,19 +1,19 @@
 //! A thread's share of a schedule, and how fast a delayed thread catches up.
 
-/// How much faster than the schedule a delayed thread sends. All due requests at once would flood the service in a way that
-/// no client does, and the generator would cause the loss.
+// How much faster than the schedule a delayed thread sends. All due requests at once would flood the service in a way that
+// no client does, and the generator would cause the loss.
 const CATCH_UP: f64 = 2.0;
 
-/// A delay of this length is made good at once: sleeps overshoot that much on a busy machine.
+// A delay of this length is made good at once: sleeps overshoot that much on a busy machine.
 const USUAL_DELAY_NS: u64 = 500_000;
 
-/// The shortest time after the end in which a delayed thread may send requests that are still due.
+// The shortest time after the end in which a delayed thread may send requests that are still due.
 const LEAST_OVERTIME_NS: u64 = 10_000_000;
 
-/// Request `i` of `share` is meant to leave at `first_ns + i * step_ns`, ns of the monotonic clock.
+// Request `i` of `share` is meant to leave at `first_ns + i * step_ns`, ns of the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct SendSchedule {
-    /// The slot's start, so that no precision goes into the time since the machine's.
+    // The slot's start, so that no precision goes into the time since the machine's.
     start_ns: u64,
     offset_ns: f64,
     thread: u32,
@@ -68,7 +68,7 @@ impl SendSchedule {
         if at_ns <= self.start_ns { 0 } else { self.due(at_ns - 1) }
     }
 
-    /// The step in whole ns and 2^-32 of one, as the program adds it up.
+    // The step in whole ns and 2^-32 of one, as the program adds it up.
     pub(super) fn step(&self) -> (u64, u64) {
         split(self.step_ns)
     }
@@ -79,8 +79,8 @@ impl SendSchedule {
         (self.start_ns + whole, fraction)
     }
 
-    /// The number of requests that may have left by now: those that are due, but fewer after a delay. `done` have left, and the
-    /// tick before began at `last_tick_ns`.
+    // The number of requests that may have left by now: those that are due, but fewer after a delay. `done` have left, and the
+    // tick before began at `last_tick_ns`.
     pub(super) fn allowed(&self, done: u64, now_ns: u64, last_tick_ns: u64) -> u64 {
         let passed_ns = now_ns.saturating_sub(last_tick_ns).clamp(self.tick_ns, USUAL_DELAY_NS);
         let most = (CATCH_UP * passed_ns as f64 / self.step_ns).ceil() as u64;
@@ -92,7 +92,7 @@ impl SendSchedule {
         self.start_ns + duration_ns + LEAST_OVERTIME_NS.max(duration_ns / 100)
     }
 
-    /// The longest delay of a request by design, ns: 0 if a tick holds less than one request.
+    // The longest delay of a request by design, ns: 0 if a tick holds less than one request.
     pub(super) fn delay_ns(&self) -> u64 {
         if self.step_ns >= self.tick_ns as f64 { 0 } else { self.tick_ns }
     }

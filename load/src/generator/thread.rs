@@ -62,7 +62,7 @@ impl<P: Send + 'static> GeneratorThread<P> {
         Ok(GeneratorThread { plans: Some(plans), handle: Some(handle) })
     }
 
-    /// Hands over a plan; `None` if the thread is gone.
+    // Hands over a plan; `None` if the thread is gone.
     pub(super) fn order(&self, plan: P) -> Option<()> {
         self.plans.as_ref()?.send(plan).ok()
     }
@@ -74,6 +74,7 @@ fn prepare(cpu: Option<u32>, nice: Option<i32>) -> Result<(), GeneratorError> {
         let mut set = CpuSet::new();
         let known = (cpu as usize) < CpuSet::MAX_CPU;
         if known {
+            // `set` panics on a CPU beyond its size.
             set.set(cpu as usize);
         }
         let pinned = if known { sched_setaffinity(None, &set) } else { Err(rustix::io::Errno::INVAL) };

@@ -7,7 +7,7 @@ use super::{LoadReport, MergedRun};
 use crate::generator::GeneratorDescription;
 use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SendBursts, SlotInterval, SlotOutcome};
 
-/// With less overlap, rates do not add up.
+// With less overlap, the rates of the runs must not be added.
 const LEAST_OVERLAP: f64 = 0.9;
 
 /// Intervals whose beginnings differ by more than this share of their length are told to.
@@ -131,7 +131,7 @@ fn stretches(parts: &[LoadPart]) -> impl Iterator<Item = (u128, u128)> {
     })
 }
 
-/// Share of the shortest run in which all ran.
+// Share of the shortest run during which all ran.
 fn overlap_ratio(parts: &[LoadPart]) -> f64 {
     let last_start = stretches(parts).map(|(began, _)| began).max().unwrap_or(0);
     let first_end = stretches(parts).map(|(_, ended)| ended).min().unwrap_or(0);
@@ -221,7 +221,7 @@ fn add_watch(all: &mut SelfWatch, one: &SelfWatch) {
     all.bound_because.extend_from_slice(&one.bound_because);
 }
 
-/// Intervals joined with those nearest in time; `began` is the first run's start, ns.
+// Intervals joined with those nearest in time; `began` is the first run's start, ns.
 fn merged_intervals(outcomes: &[&SlotOutcome], began: u128, warnings: &mut Vec<String>) -> Vec<SlotInterval> {
     let Some(length) =
         outcomes.iter().find_map(|outcome| outcome.intervals.first()).map(|first| first.seconds)

@@ -16,7 +16,7 @@ pub(crate) struct SendBatch {
 }
 
 impl SendBatch {
-    /// Room for `count` datagrams, each a copy of `blank`, which is not empty, until something else is written.
+    // Room for `count` datagrams, each a copy of `blank`, which must not be empty.
     pub(crate) fn new(count: usize, blank: &[u8]) -> Self {
         SendBatch {
             payloads: blank.repeat(count).into_boxed_slice(),
@@ -32,7 +32,7 @@ impl SendBatch {
         self.payloads.chunks_exact_mut(self.payload_bytes).zip(&mut self.lengths)
     }
 
-    /// Hands the first `count` datagrams to the kernel; returns how many it took. Never blocks.
+    // Passes the first `count` datagrams to the kernel; returns how many it took. Never blocks.
     pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, count: usize) -> io::Result<usize> {
         let count = count.min(self.messages.len());
         let chunks = self.payloads.chunks_exact_mut(self.payload_bytes).zip(&self.lengths);
@@ -62,7 +62,7 @@ impl SendBatch {
 #[repr(C, align(8))]
 struct TimestampControl([u8; 64]);
 
-/// Datagrams received, with the kernel's receive time.
+// Datagrams received, with the kernel's receive time.
 pub(crate) struct ReceiveBatch {
     buffers: Box<[u8]>,
     buffer_bytes: usize,
@@ -78,7 +78,7 @@ pub(crate) struct Received<'a> {
     pub(crate) bytes: &'a [u8],
     /// Whether it was longer than the buffer.
     pub(crate) truncated: bool,
-    /// When the kernel received it: CLOCK_REALTIME, ns.
+    // When the kernel received it: CLOCK_REALTIME, ns.
     pub(crate) realtime_ns: Option<i64>,
 }
 

@@ -4,18 +4,19 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Asks for the kernel's receive time with each datagram: SCM_TIMESTAMPNS, CLOCK_REALTIME, taken when the packet
-/// enters the stack (socket(7)).
+// Requests the kernel's receive time with each datagram: SCM_TIMESTAMPNS, CLOCK_REALTIME, taken
+// when the packet enters the stack (socket(7)).
 pub(crate) fn request_receive_stamps(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_int(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
 }
 
-/// Sets the receive buffer beyond net.core.rmem_max; needs CAP_NET_ADMIN in the initial user namespace.
+// Sets the receive buffer beyond net.core.rmem_max; requires CAP_NET_ADMIN in the initial user
+// namespace.
 pub(crate) fn force_receive_buffer(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     set_int(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
 }
 
-/// IP_MTU_DISCOVER (or IPV6_MTU_DISCOVER) = DO: datagrams over the path MTU are refused, not cut.
+// IP_MTU_DISCOVER (or IPV6_MTU_DISCOVER) = DO: datagrams over the path MTU are refused, not cut.
 pub(crate) fn forbid_fragments(socket: BorrowedFd<'_>, v4: bool) -> io::Result<()> {
     if v4 {
         set_int(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
@@ -24,7 +25,7 @@ pub(crate) fn forbid_fragments(socket: BorrowedFd<'_>, v4: bool) -> io::Result<(
     }
 }
 
-/// The path MTU of a connected socket, bytes (IP_MTU, ip(7)).
+// The path MTU of a connected socket, bytes (IP_MTU, ip(7)).
 pub(crate) fn path_mtu(socket: BorrowedFd<'_>, v4: bool) -> io::Result<usize> {
     let (level, name) =
         if v4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
@@ -33,7 +34,8 @@ pub(crate) fn path_mtu(socket: BorrowedFd<'_>, v4: bool) -> io::Result<usize> {
     Ok(usize::try_from(value[0]).unwrap_or(0))
 }
 
-/// Datagrams this socket dropped since it was made (SO_MEMINFO, Linux 4.12; SK_MEMINFO_DROPS, linux/sock_diag.h).
+// Datagrams that this socket has dropped (SO_MEMINFO, Linux 4.12; SK_MEMINFO_DROPS,
+// linux/sock_diag.h).
 pub(crate) fn receive_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     const SK_MEMINFO_DROPS: usize = 8;
     let mut values = [0i32; SK_MEMINFO_DROPS + 1];

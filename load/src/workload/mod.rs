@@ -1,8 +1,9 @@
 //! Requests, and how replies are recognized.
 //!
-//! [`LoadWorkload::Echo`] is our own layout. Everything else is an [`PreparedExchange`]: requests made beforehand, and a
-//! description of replies that sockets and a BPF program both can follow. The modules make exchanges; they are pure, and
-//! what they cannot take they name by file, line and item ([`SourceError`]).
+//! [`LoadWorkload::Echo`] is our own layout. Everything else is an [`PreparedExchange`]: requests
+//! made beforehand, and a description of replies that sockets and a BPF program both can follow.
+//! The modules make exchanges; they are pure, and their errors name file, line and item
+//! ([`SourceError`]).
 //!
 //! | module | it makes |
 //! |---|---|
@@ -202,7 +203,7 @@ impl LoadWorkload {
     }
 }
 
-/// An echo too short for our header. One of 18 bytes makes the shortest frame of Ethernet, 64 bytes.
+// An echo too short for our header. One of 18 bytes makes the shortest frame of Ethernet, 64 bytes.
 fn short_echo(payload_bytes: usize) -> PreparedExchange {
     let tag_bytes = [8, 4, 2, 1].into_iter().find(|bytes| *bytes <= payload_bytes);
     let request: Vec<u8> = (0..payload_bytes).map(fill).collect();

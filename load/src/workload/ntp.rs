@@ -2,10 +2,10 @@
 
 use super::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, RequestOrder, SourceError};
 
-/// Bytes of a header without extensions.
+// Bytes of a header without extensions.
 const HEADER_BYTES: usize = 48;
 
-/// Mode 3: client; mode 4: server (RFC 5905, 7.3).
+// Mode 3: client; mode 4: server (RFC 5905, 7.3).
 const CLIENT: u8 = 3;
 const SERVER: u8 = 4;
 

@@ -3,11 +3,11 @@
 use super::sequence_window::{ReplyKind, SequenceWindow};
 use crate::workload::{EchoedTag, PreparedExchange, RequestOrder};
 
-/// The most requests in view of all flows of a thread, even if tags distinguish more: 32 MiB of intended
-/// times.
+// The most requests in view of all flows of a thread, even if tags distinguish more: 32 MiB of intended
+// times.
 const MOST_IN_VIEW: u64 = 1 << 22;
 
-/// Tags up to this width, in bytes, repeat soon, so that an unknown one may be an old one.
+// Tags up to this width, in bytes, repeat soon, so that an unknown one may be an old one.
 const NARROW_BYTES: usize = 2;
 
 /// The requests of a flow: sent, answered, and their intended times.
@@ -19,12 +19,12 @@ pub(super) struct FlowTrack {
     pub(super) tags: FlowTags,
 }
 
-/// Tags and intended times of the requests in view. Sequences continue over slots, so that a straggler of
-/// the last slot does not count as an answer in this one.
+// Tags and intended times of the requests in view. Sequences continue over slots, so that a straggler of
+// the last slot does not count as an answer in this one.
 #[derive(Debug, Default)]
 pub(super) struct FlowTags {
     tag: Option<EchoedTag>,
-    /// Added to a sequence to get its tag, so that tags are not predictable.
+    // Added to a sequence to get its tag, so that tags are not predictable.
     salt: u64,
     /// The sequence of the slot's first request.
     base: u64,
@@ -42,7 +42,7 @@ pub(super) enum TagMeaning {
     Request(u64),
     /// A request of an earlier slot, or one out of view.
     Past,
-    /// Never sent.
+    // Never sent.
     Unknown,
 }
 
@@ -58,7 +58,7 @@ impl FlowTrack {
         FlowTrack { id, window, tags: FlowTags::new(exchange, run, id) }
     }
 
-    /// Starts a slot in which at least the last `view` requests are to be kept in view, if possible.
+    // Starts a slot in which at least the last `view` requests are to be kept in view, if possible.
     pub(super) fn begin(&mut self, view: u64) {
         self.tags.begin(self.window.next());
         self.window.begin(view);
@@ -75,7 +75,7 @@ impl FlowTags {
         FlowTags { tag: exchange.tag, salt, timed: true, ..FlowTags::default() }
     }
 
-    /// The most requests that a flow can keep in view, if its thread has `flows`: a power of two.
+    // The most requests that a flow can keep in view, if its thread has `flows`: a power of two.
     fn most_in_view(exchange: &PreparedExchange, flows: usize) -> u64 {
         let affordable = (MOST_IN_VIEW / flows.max(1) as u64).max(2);
         let affordable = 1 << affordable.ilog2();
@@ -167,7 +167,7 @@ impl TagMeaning {
     }
 }
 
-/// Mixes all bits (the finalizer of splitmix64).
+// Mixes all bits (the finalizer of splitmix64).
 fn mix(mut bits: u64) -> u64 {
     bits = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

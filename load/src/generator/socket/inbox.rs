@@ -19,10 +19,10 @@ use crate::sys::{ReceiveBatch, Received};
 /// Datagrams per system call.
 const BATCH: usize = 64;
 
-/// Calls per flow before the next flow and the sender get their turns.
+// Calls per flow before the next flow and the sender get their turns.
 const CALLS_A_TURN: usize = 16;
 
-/// Room for replies of another size, so that an unsolicited reply is not counted as corrupt.
+// Room for replies of another size, so that an unsolicited reply is not counted as corrupt.
 const LEAST_BUFFER_BYTES: usize = 2_048;
 
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl FlowInbox {
     }
 }
 
-/// When a datagram arrived, ns of the monotonic clock; read at `now_ns`.
+// When a datagram arrived, ns of the monotonic clock; read at `now_ns`.
 fn received_ns(reply: &Received<'_>, offset_ns: i64, now_ns: u64) -> u64 {
     // The kernel's stamp excludes the wait for this thread. A stamp from the future means that the clock
     // was stepped: then the present time is used.

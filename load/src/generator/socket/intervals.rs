@@ -33,7 +33,7 @@ pub(super) struct IntervalCounts {
     pub(super) answered: u64,
 }
 
-/// Division of a slot into intervals; ns of the monotonic clock.
+// Division of a slot into intervals; ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotSplit {
     pub(super) start_ns: u64,
@@ -73,7 +73,7 @@ pub(super) struct ThreadIntervals {
     current: usize,
     latency: Latency,
     messages: Sender<IntervalMessage>,
-    /// Emptied distributions for reuse, so that no memory is allocated during a slot.
+    // Emptied distributions for reuse, so that no memory is allocated during a slot.
     emptied: Receiver<Latency>,
 }
 
@@ -162,8 +162,8 @@ pub(super) struct IntervalSource<'a> {
     pub(super) emptied: &'a Sender<Latency>,
 }
 
-/// Merges the parts of all threads, passes each interval to `observer`, and returns the reports and all
-/// intervals; `None` if a thread is gone.
+// Merges the parts of all threads, passes each interval to `observer`, and returns the reports and all
+// intervals; `None` if a thread is gone.
 pub(super) fn follow(
     sources: &[IntervalSource<'_>],
     cut: Option<SlotSplit>,

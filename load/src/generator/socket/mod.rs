@@ -110,7 +110,7 @@ impl SocketGenerator {
         self.description.fallbacks.insert(0, why);
     }
 
-    /// Runs a plan per thread and returns their reports; `None` if a thread is gone.
+    // Runs a plan per thread and returns their reports; `None` if a thread is gone.
     fn run_all(
         &self,
         plan: impl Fn(usize) -> SocketPlan,
@@ -210,7 +210,7 @@ fn track(builder: &GeneratorBuilder, run: u64, id: u32) -> FlowTrack {
     }
 }
 
-/// The requests of a thread, and an initial payload as long as the longest.
+// The requests of a thread, and an initial payload as long as the longest.
 fn requests(
     builder: &GeneratorBuilder,
     run: u64,

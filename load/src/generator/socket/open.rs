@@ -10,7 +10,7 @@ use crate::error::GeneratorError;
 use crate::generator::builder::GeneratorBuilder;
 use crate::sys;
 
-/// Receive buffer asked for, bytes: replies must not be lost here while a thread is held up.
+// Receive buffer asked for, bytes: replies must not be lost here while a thread is held up.
 pub(super) const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Bytes of UDP and IP headers in front of a payload.
@@ -124,7 +124,7 @@ fn cannot_bind(from: SocketAddr, source: io::Error) -> GeneratorError {
     GeneratorError::system(format!("cannot send from {from}"), io::Error::new(source.kind(), why))
 }
 
-/// EAGAIN from connect means that no source port is left (ip(7)).
+// EAGAIN from connect means that no source port is left (ip(7)).
 fn ports_used_up(source: io::Error) -> io::Error {
     match source.raw_os_error() {
         Some(libc::EAGAIN | libc::EADDRINUSE) => io::Error::new(

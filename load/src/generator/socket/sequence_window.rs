@@ -3,7 +3,7 @@
 /// The least number of sequences in view.
 const LEAST_IN_VIEW: u64 = 1 << 12;
 
-/// The most, which require 4 MiB per flow.
+// The most, which require 4 MiB per flow.
 const MOST_IN_VIEW: u64 = 1 << 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl SequenceWindow {
         Self::with_at_most(MOST_IN_VIEW)
     }
 
-    /// Keeps at most `most` in view, a power of two, because tags distinguish no more.
+    // Keeps at most `most` in view, a power of two, because tags distinguish no more.
     pub(super) fn with_at_most(most: u64) -> Self {
         let in_view = LEAST_IN_VIEW.min(most);
         let words = in_view.div_ceil(64) as usize;
@@ -55,7 +55,7 @@ impl SequenceWindow {
         }
     }
 
-    /// Starts a slot with at least the last `view` requests in view. A reply to an older one is late.
+    // Starts a slot with at least the last `view` requests in view. A reply to an older one is late.
     pub(super) fn begin(&mut self, view: u64) {
         let wanted = view.max(LEAST_IN_VIEW).min(self.most_in_view).next_power_of_two();
         if wanted > self.in_view {
@@ -91,8 +91,8 @@ impl SequenceWindow {
         sequence < self.next && self.next - sequence <= self.in_view && self.answered[word] & bit == 0
     }
 
-    /// The first request from `from` on that is in view and neither answered nor released; else the next
-    /// to send.
+    // The first request from `from` on that is in view and neither answered nor released; else the next
+    // to send.
     pub(super) fn first_held(&self, from: u64) -> u64 {
         let first = from.max(self.next.saturating_sub(self.in_view));
         let held = |sequence: &u64| {

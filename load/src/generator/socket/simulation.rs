@@ -12,7 +12,7 @@ use super::totals::DatagramKind;
 use crate::sys::Received;
 use crate::workload::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, ReplyVerifier, RequestOrder};
 
-/// Layout of a reply: a mark, a code, the tag, and a number that only the test reads.
+// Layout of a reply: a mark, a code, the tag, and a number that only the test reads.
 const REPLY_MARK: u8 = 0x80;
 const TAG_AT: usize = 2;
 const BYTES: usize = 16;

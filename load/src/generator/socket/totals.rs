@@ -12,7 +12,7 @@ pub(super) enum DatagramKind {
     Duplicate,
     /// The first intact reply to a request.
     First {
-        /// Intended send time of the request, ns of the monotonic clock.
+        // Intended send time of the request, ns of the monotonic clock.
         intended_ns: u64,
         /// A later request of the flow had been answered before.
         reordered: bool,
@@ -43,7 +43,7 @@ pub(super) struct DatagramCounts {
     pub(super) late: u64,
 }
 
-/// Limits of the parts of a slot, ns of the monotonic clock.
+// Limits of the parts of a slot, ns of the monotonic clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CountedParts {
     pub(super) half_ns: u64,

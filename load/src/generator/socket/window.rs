@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::worker::{SendResult, SocketPlan, SocketWorker};
 use crate::generator::clock;
 
-/// Interval at which all flows are topped up, even those without replies.
+// Interval at which all flows are topped up, even those without replies.
 const SWEEP_NS: u64 = 1_000_000;
 
-/// Number of parts of the timeout. A place is released at most one part late.
+// Number of parts of the timeout. A place is released at most one part late.
 const PARTS: u64 = 8;
 
 /// The next sequence of each flow at one time. Earlier requests that are unanswered a timeout later

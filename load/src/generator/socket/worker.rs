@@ -17,20 +17,20 @@ use crate::generator::{MAX_BURST, clock};
 use crate::outcome::LATE_NS;
 use crate::sys::{self, SendBatch};
 
-/// Open loop: how long requests stay in view, in addition to the drain. A service that answers after
-/// ten seconds is not distinguished from one that does not answer.
+// Open loop: how long requests stay in view, in addition to the drain. A service that answers after
+// ten seconds is not distinguished from one that does not answer.
 const SPAN: Duration = Duration::from_secs(10);
 
-/// Window mode: the number of requests in view of all flows of a thread, unless the windows need more.
+// Window mode: the number of requests in view of all flows of a thread, unless the windows need more.
 const WINDOW_VIEW: u64 = 1 << 20;
 
-/// Flood: the number of requests in view of all flows of a thread: ten seconds at 0.4 M per second.
+// Flood: the number of requests in view of all flows of a thread: ten seconds at 0.4 M per second.
 const FLOOD_VIEW: u64 = 1 << 22;
 
-/// The longest sleep before a slot begins, so that a cancellation is seen.
+// The longest sleep before a slot begins, so that a cancellation is seen.
 const LONGEST_WAIT_NS: u64 = 20_000_000;
 
-/// The work of one thread in a slot; times in ns of the monotonic clock.
+// The work of one thread in a slot; times in ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SocketPlan {
     pub(super) epoch: u32,
@@ -163,7 +163,7 @@ impl SocketWorker {
         self.cancel.load(Ordering::Relaxed)
     }
 
-    /// Sends the next `count` requests of a flow, at most a burst; `intended` gives each one's time.
+    // Sends the next `count` requests of a flow, at most a burst; `intended` gives each one's time.
     pub(super) fn send(
         &mut self,
         flow: usize,
@@ -180,6 +180,8 @@ impl SocketWorker {
             let Err(error) = &result else { break };
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
+                // The error is that of an earlier datagram (ICMP port unreachable); this one was
+                // not sent yet.
                 Some(libc::ECONNREFUSED) => self.inbox.totals.errors.count(error),
                 _ => break,
             }
@@ -244,8 +246,8 @@ impl SocketWorker {
         self.bursts.fill(0);
     }
 
-    /// Waits for the start of the slot, and receives stragglers of the last one: without tags they would
-    /// look like answers.
+    // Waits for the start of the slot, and receives stragglers of the last one: without tags they would
+    // look like answers.
     fn wait_until(&mut self, start_ns: u64) {
         while clock::now_ns() < start_ns && self.receive(Duration::ZERO) > 0 {}
         loop {

@@ -39,7 +39,7 @@ pub(super) fn head_bytes(ipv6: bool, vlan: bool) -> usize {
     14 + if vlan { 4 } else { 0 } + if ipv6 { 40 } else { 20 } + UDP_BYTES
 }
 
-/// The headers of requests of `payload` bytes each; none if they differ.
+// The headers of requests of `payload` bytes each; `None` if their lengths differ.
 pub(super) fn head(way: &FlowRoute, payload: Option<usize>) -> RequestHeaders {
     let udp_length = payload.map_or(0, |payload| (payload + UDP_BYTES) as u16);
     let mut bytes = Vec::with_capacity(HEAD_BYTES);
@@ -103,7 +103,7 @@ pub(super) fn echo_sum(codec: &RequestCodec, run: u64) -> u32 {
     u32::from(fold(sum(&payload)))
 }
 
-/// The 16-bit words in memory order added up; a last odd byte is followed by a zero (RFC 1071).
+// The 16-bit words in memory order added up; a last odd byte is followed by a zero (RFC 1071).
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     let (words, tail) = bytes.as_chunks::<2>();
     let sum: u64 = words.iter().map(|word| u64::from(u16::from_ne_bytes(*word))).sum();

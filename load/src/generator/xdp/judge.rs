@@ -11,10 +11,10 @@ use crate::error::GeneratorError;
 use crate::sys::xdp::VERDICT_BYTES;
 use crate::workload::{PreparedExchange, ReplyVerifier};
 
-/// Polling interval of an empty ring.
+// Polling interval of an empty ring.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
-/// The longest wait for the ring at the end of a slot.
+// The longest wait for the ring at the end of a slot.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The number of earlier requests with the same tag that a reply is verified against.
@@ -72,6 +72,8 @@ impl ReplyJudge {
                         if let Some(failure) = judge(&item, &exchange, &*verify) {
                             theirs.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
                         }
+                        // After the failure was pushed, because `finish` takes the failures once
+                        // the count is reached.
                         theirs.judged.fetch_add(1, Ordering::Release);
                     }
                     if idle {
@@ -85,8 +87,8 @@ impl ReplyJudge {
         Ok(ReplyJudge { shared, handle: Some(handle) })
     }
 
-    /// Waits until `handed_over` replies have been verified since the last call. Returns the bad replies and
-    /// the number of replies that were not verified in time.
+    // Waits until `handed_over` replies have been verified since the last call. Returns the bad replies and
+    // the number of replies that were not verified in time.
     pub(super) fn finish(&self, handed_over: u64) -> (Vec<BadReply>, u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.shared.judged.load(Ordering::Acquire) < handed_over && Instant::now() < deadline {

@@ -47,8 +47,8 @@ const FLOW_LEAD_NS: u64 = 500;
 /// Additional lead time per CPU.
 const ROW_LEAD_NS: u64 = 50_000;
 
-/// Requests that fall within a tick leave together. A call costs about 13 us in addition to its frames, measured, so that a
-/// tenth of a CPU goes into calls.
+// Requests that fall within a tick leave together. A call costs about 13 us in addition to its frames, measured, so that a
+// tenth of a CPU goes into calls.
 const TICK_NS: u64 = 100_000;
 
 /// A load generator of live XDP frames, with a sending thread for each CPU it is given.
@@ -224,7 +224,7 @@ fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
-/// The length of the intervals, ns; 0 for none. Longer than requested if there would be too many.
+// The length of the intervals, ns; 0 for none. Longer than requested if there would be too many.
 fn interval_ns(slot: &LoadSlot, duration_ns: u64) -> u64 {
     let least = duration_ns.div_ceil(INTERVALS as u64).max(1);
     slot.interval.map_or(0, |interval: Duration| clock::whole_ns(interval).max(least))

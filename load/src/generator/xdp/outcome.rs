@@ -149,7 +149,7 @@ fn complete(
     intervals
 }
 
-/// Requests with an intended time in `span`; `None` without a schedule.
+// Requests with an intended time in `span`; `None` without a schedule.
 fn due(program: &LoadProgram, timings: &[XdpTiming], span: std::ops::Range<u64>) -> Option<u64> {
     let made = |row: &crate::sys::xdp::XdpRow| row.sent.load(Ordering::Relaxed);
     let rows = program.rows.iter().filter(|row| row.thread.load(Ordering::Relaxed) != 0);

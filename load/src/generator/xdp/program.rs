@@ -22,16 +22,16 @@ use crate::workload::{LoadWorkload, PreparedExchange};
 /// The programs; a copy that is aligned for the ELF reader.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/load.bpf.o"));
 
-/// Replies that wait for their verdict: 4 MiB.
+// Replies that wait for their verdict: 4 MiB.
 const VERDICT_RING_BYTES: u32 = 4 << 20;
 
-/// Bits of the echo requests that all flows keep in view together: 16 MiB.
+// Bits of the echo requests that all flows keep in view together: 16 MiB.
 const ECHO_VIEW: u64 = 1 << 27;
 
-/// The same for exchanges, whose times are kept: 64 MiB.
+// The same for exchanges, whose times are kept: 64 MiB.
 const EXCHANGE_VIEW: u64 = 1 << 23;
 
-/// The most a flow keeps in view, and the least of an echo.
+// The most a flow keeps in view, and the least of an echo.
 const MOST_IN_VIEW: u64 = 1 << 24;
 const LEAST_ECHO_VIEW: u64 = 1 << 12;
 
@@ -50,7 +50,7 @@ pub(super) struct LoadProgram {
     longest: usize,
     /// The type of the frames, as their headers have it.
     ethertype: [u8; 2],
-    /// The interface live frames leave by; none if it takes none.
+    // The interface for live frames; `None` if it accepts none.
     frames_by: Option<u32>,
 }
 
@@ -313,7 +313,7 @@ fn power_below(number: u64) -> u64 {
     1 << number.max(1).ilog2()
 }
 
-/// A finaliser of good spread (Stafford's mix 13).
+// A finaliser of good spread (Stafford's mix 13).
 fn mix(value: u64) -> u64 {
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -355,7 +355,7 @@ fn tuple_table(routes: &FlowRoutes) -> Result<(u32, u32), GeneratorError> {
     )))
 }
 
-/// The table: flow numbers plus one; none if one is out of reach.
+// The table: flow numbers plus one. `None` if a flow finds no place within reach.
 fn place_all(routes: &FlowRoutes, mask: u32, factor: u32) -> Option<Vec<u32>> {
     let mut table = vec![0u32; mask as usize + 1];
     for (id, way) in routes.ways.iter().enumerate() {

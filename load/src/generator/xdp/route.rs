@@ -13,7 +13,7 @@ use crate::generator::builder::GeneratorBuilder;
 use crate::sys::xdp::{FILL_BYTES, REQUEST_BYTES};
 use crate::workload::LoadWorkload;
 
-/// The first kernel that sends frames made by a program: Linux 5.18.
+// The first kernel that sends frames made by a program: Linux 5.18.
 const LEAST_KERNEL: (u32, u32) = (5, 18);
 
 // The first kernel that reports the XDP features of a driver: Linux 6.3.
@@ -25,9 +25,9 @@ pub(super) struct FlowRoutes {
     pub(super) ways: Vec<FlowRoute>,
     pub(super) interface: String,
     pub(super) index: u32,
-    /// Whether frames the link does not take are those the far end's queue has no room for.
+    /// Whether frames that the link refuses are lost in the far end's full queue.
     pub(super) hands_over: bool,
-    /// Why no live frames leave by it; none if they do.
+    // Why no live frames leave by it; `None` if they do.
     pub(super) no_frames: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl PathCache<'_> {
         Ok(path)
     }
 
-    /// The addresses flows come from: those asked for, or the one the kernel chooses.
+    // The source addresses of flows: those of the user, or the one that the kernel chooses.
     fn sources(&mut self, builder: &GeneratorBuilder, v4: bool) -> Result<Vec<IpAddr>, GeneratorError> {
         let asked: Vec<IpAddr> = builder.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
         if !asked.is_empty() {
@@ -172,8 +172,8 @@ fn check_interface(interface: &str, state: &XdpState) -> Result<(), GeneratorErr
     Ok(())
 }
 
-/// Why the interface sends no live frames, so that all requests leave as clones; none if it does, or if only the attempt
-/// tells.
+// Why the interface sends no live frames, so that all requests leave as clones. `None` if it does,
+// or if only an attempt shows it.
 fn why_no_frames(interface: &str, state: &XdpState) -> Option<String> {
     if state.features.value().is_none_or(|features| features.transmit) {
         return None;
@@ -187,7 +187,7 @@ fn why_no_frames(interface: &str, state: &XdpState) -> Option<String> {
     })
 }
 
-/// Programs need rights over the whole machine, which no user namespace has.
+// Programs require capabilities over the whole machine, which no user namespace has.
 fn check_user() -> Result<(), GeneratorError> {
     // Where there are no user namespaces, there is no such file either.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_else(|_| "0 0 4294967295".to_owned());
@@ -209,7 +209,8 @@ fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-/// Whether a kernel's release is at least that version. One that cannot be read is taken for new enough.
+// Whether a kernel release is at least this version. An unreadable release counts as new enough,
+// because the attempt then shows the truth.
 fn check_kernel(release: &str, least: (u32, u32)) -> Result<(), String> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {

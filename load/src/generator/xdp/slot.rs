@@ -8,13 +8,13 @@ use crate::latency::Latency;
 use crate::outcome::SendErrors;
 use crate::sys::xdp::{BUCKETS, SEGMENTS, SUB_BITS, XdpFlow, XdpRow};
 
-/// Number and times of a slot; ns of the monotonic clock.
+// Number and times of a slot; ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotFrame {
     pub(super) epoch: u32,
     pub(super) start_ns: u64,
     pub(super) duration_ns: u64,
-    /// 0 if intervals are not wanted.
+    /// 0 without intervals.
     pub(super) interval_ns: u64,
 }
 
@@ -99,7 +99,7 @@ fn arm(row: &XdpRow, timing: &XdpTiming, thread: usize, threads: usize, flows: u
     }
 }
 
-/// The parts of a timeout, ns.
+// The parts of a timeout, ns.
 pub(super) fn part_ns(timeout_ns: u64) -> u64 {
     timeout_ns.div_ceil(TIMEOUT_PARTS).max(1)
 }
@@ -124,7 +124,7 @@ pub(super) struct RowTotals {
 }
 
 impl RowTotals {
-    /// `hands_over`: frames that the link refused were lost at the far end; else they never left.
+    // `hands_over`: frames that the link refused were lost at the far end; else they never left.
     pub(super) fn of(program: &LoadProgram, hands_over: bool) -> Self {
         let sum = |of: fn(&XdpRow) -> &AtomicU64| -> u64 {
             program.rows.iter().map(|row| of(row).load(Ordering::Relaxed)).sum()
@@ -180,7 +180,7 @@ impl LatencyBuckets {
         buckets
     }
 
-    /// The latencies recorded since `earlier`.
+    // The latencies recorded since `earlier`.
     pub(super) fn since(&self, earlier: &LatencyBuckets) -> Latency {
         let mut latency = Latency::new();
         for (at, (now, then)) in self.0.iter().zip(&earlier.0).enumerate() {
@@ -189,7 +189,7 @@ impl LatencyBuckets {
         latency
     }
 
-    /// Those of requests that were meant to leave in the given segments. None is longer than `longest_ns`.
+    /// Those of requests with intended times in these segments. None is longer than `longest_ns`.
     pub(super) fn of_segments(&self, segments: std::ops::Range<usize>, longest_ns: u64) -> Latency {
         let mut latency = Latency::new();
         for segment in segments {
@@ -226,7 +226,7 @@ fn bucket(ns: u64) -> usize {
     ((u64::from(shifted) << SUB_BITS) + (ns >> shifted)) as usize
 }
 
-/// The middle of a bucket, ns.
+// The middle of a bucket, ns.
 fn middle(at: usize) -> u64 {
     let at = at as u64;
     if at < 2 << SUB_BITS {

@@ -31,8 +31,8 @@ impl<'a> IntervalWatch<'a> {
         IntervalWatch { program, hands_over, frame, sent: 0, answered: 0, buckets, intervals: Vec::new() }
     }
 
-    /// Waits for the reports of all threads, and reports intervals that end until then. `None` if a thread
-    /// is gone.
+    // Waits for the reports of all threads, and reports intervals that end until then. `None` if a thread
+    // is gone.
     pub(super) fn follow(
         &mut self,
         reports: &Receiver<XdpWorkerReport>,

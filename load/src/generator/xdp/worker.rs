@@ -9,27 +9,27 @@ use crate::generator::schedule::SendSchedule;
 use crate::outcome::{LATE_NS, LeftAs};
 use crate::sys::xdp::{BATCH, PARTS, XdpRow};
 
-/// The longest sleep, so that a cancellation is seen.
+// The longest sleep, so that a cancellation is seen.
 const LONGEST_SLEEP_NS: u64 = 10_000_000;
 
-/// Live frames: the target duration of a call, and its most frames. Each call allocates a page pool that
-/// lives for a second or more, so that calls should be few.
+// Live frames: the target duration of a call, and its most frames. Each call allocates a page pool that
+// lives for a second or more, so that calls should be few.
 const CALL_NS: u64 = 10_000_000;
 const CALL_FRAMES: u64 = 1 << 18;
 
-/// Frames per batch in a flood, where the cost of a batch matters. Queues overflowed with 192.
+// Frames per batch in a flood, where the cost of a batch matters. Queues overflowed with 192.
 const FLOOD_BATCH: u64 = 128;
 
-/// Clones made by a call, in one run of the program: a veth interface's queue holds 256, and is not read meanwhile.
+// Clones made by a call, in one run of the program: a veth interface's queue holds 256, and is not read meanwhile.
 const CALL_CLONES: u64 = 64;
 
 /// Window mode: the wait for places to be released.
 const WINDOW_WAIT_NS: u64 = 30_000;
 
-/// Number of parts of the timeout. A place is released at most one part late.
+// Number of parts of the timeout. A place is released at most one part late.
 pub(super) const TIMEOUT_PARTS: u64 = 8;
 
-/// The work of one thread in a slot; times in ns of the monotonic clock.
+// The work of one thread in a slot; times in ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct XdpPlan {
     pub(super) start_ns: u64,
@@ -60,7 +60,7 @@ impl XdpTiming {
         }
     }
 
-    /// The parts of the timeout by which a window's requests are counted, if there is one; ns.
+    // The parts of the timeout by which a window's requests are counted, if there is one; ns.
     pub(super) fn part_ns(&self) -> Option<u64> {
         match self {
             XdpTiming::Window { part_ns, .. } => Some(*part_ns),
@@ -143,8 +143,8 @@ impl<'a> XdpWorker<'a> {
         }
     }
 
-    /// Has live frames wait for their time in calls that last: a program run over a frame that is not due lets it go
-    /// back.
+    // Makes live frames wait for their time in calls that last: a program run over a frame that is
+    // not due puts the frame back.
     fn wait(&mut self, plan: &XdpPlan, schedule: &SendSchedule) {
         let limit_ns = schedule.limit_ns(plan.duration_ns);
         self.run_calls(BATCH as u64, |worker, began_ns| {
@@ -193,8 +193,8 @@ impl<'a> XdpWorker<'a> {
         self.report.bursts.add(FLOOD_BATCH, self.sent() / FLOOD_BATCH);
     }
 
-    /// Runs the program over frames, batch after batch and call after call, until `left_ns`, told of the time, says that
-    /// no time is left.
+    /// Runs the program over frames, batch after batch and call after call, until `left_ns` reports
+    /// that no time is left.
     fn run_calls(&mut self, batch: u64, left_ns: impl Fn(&Self, u64) -> u64) {
         let Some(frames) = &self.outlets.frames else { return };
         self.report.left_as = LeftAs::LiveFrames;
@@ -305,7 +305,7 @@ fn place(part: u64) -> usize {
     (part % PARTS as u64) as usize
 }
 
-/// Unanswered requests of a part. Answers are read first, because the number of sent requests only grows.
+// Unanswered requests of a part. Answers are read first, because the number of sent requests only grows.
 fn under_way(row: &XdpRow, part: u64) -> u64 {
     let returned = row.returned[place(part)].load(Ordering::SeqCst);
     row.made[place(part)].load(Ordering::SeqCst).saturating_sub(returned)

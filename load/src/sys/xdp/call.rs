@@ -12,10 +12,10 @@ const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 const TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 
-/// Index of the loopback interface in every network namespace (net/core/dev.c, `LOOPBACK_IFINDEX`).
+// Index of the loopback interface in every network namespace (net/core/dev.c, `LOOPBACK_IFINDEX`).
 const LOOPBACK: u32 = 1;
 
-/// The fields of `union bpf_attr` for BPF_PROG_TEST_RUN.
+// The fields of `union bpf_attr` for BPF_PROG_TEST_RUN.
 #[derive(Default)]
 #[repr(C, align(8))]
 struct TestRun {
@@ -73,8 +73,8 @@ fn number(descriptor: BorrowedFd<'_>) -> u32 {
     descriptor.as_raw_fd().cast_unsigned()
 }
 
-/// Attaches an XDP program to the driver of an interface of the calling thread's network namespace, until the link that
-/// is returned is closed. Never takes the place of another program: that fails with EBUSY.
+// Attaches an XDP program to the driver of an interface of the calling thread's network namespace,
+// until the returned link is closed. Never replaces another program: that fails with EBUSY.
 pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
     link(program, interface, XDP_FLAGS_DRV_MODE)
 }
@@ -88,11 +88,13 @@ fn link(program: BorrowedFd<'_>, interface: u32, flags: u32) -> io::Result<Owned
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// A network namespace in which a program is attached to the loopback interface, where no packet ever is.
-///
-/// A call for more than one frame has the kernel enter its program into the dispatcher of XDP programs and wait until no
-/// CPU can be in the old one, some 15 ms before and after (net/bpf/test_run.c, bpf_test_run_xdp_live; kernel/bpf/dispatcher.c),
-/// but not for a program that is attached anywhere.
+// A network namespace in which a program is attached to the loopback interface, which carries no
+// packets.
+//
+// A call for more than one frame makes the kernel enter its program into the dispatcher of XDP
+// programs and wait until no CPU can run the old one, some 15 ms before and after
+// (net/bpf/test_run.c, bpf_test_run_xdp_live; kernel/bpf/dispatcher.c). A program that is attached
+// anywhere avoids that wait.
 #[derive(Debug)]
 pub(crate) struct ReplyNamespace {
     _link: OwnedFd,
@@ -100,7 +102,7 @@ pub(crate) struct ReplyNamespace {
 }
 
 impl ReplyNamespace {
-    /// Makes one, which takes CAP_SYS_ADMIN; it is gone when this is dropped or the process ends.
+    // Makes one, which takes CAP_SYS_ADMIN; it is gone when this is dropped or the process ends.
     pub(crate) fn with(program: BorrowedFd<'_>) -> io::Result<Self> {
         let inside = || {
             // SAFETY: takes no pointer; the thread is a scratch one, and leaves the others' namespace alone.
@@ -144,9 +146,9 @@ impl RequestOutlet {
         Ok(RequestOutlet { program: program.try_clone_to_owned()?, bytes, made: OutletMode::Clones })
     }
 
-    /// Runs the program `count` times. Live frames leave after each `batch` of them, clones at
-    /// once; all are on their way when this returns. A signal ends it early with EINTR (Linux 5.18;
-    /// net/bpf/test_run.c, `bpf_test_timer_continue`).
+    // Runs the program `count` times. Live frames leave after each `batch` of them, clones at
+    // once; all are on their way when this returns. A signal ends it early with EINTR (Linux 5.18;
+    // net/bpf/test_run.c, `bpf_test_timer_continue`).
     pub(crate) fn make(&self, count: u32, batch: u32) -> io::Result<()> {
         let bytes = u32::try_from(self.bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut attributes = TestRun {

@@ -3,26 +3,26 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Latency buckets, and the bits of a value that one keeps: 128 buckets an octave.
+/// Latency buckets, and the bits of a value that one keeps: 128 buckets per octave.
 pub(crate) const BUCKETS: usize = 4096;
 pub(crate) const SUB_BITS: u32 = 7;
 /// Requests of the first half of the slot, the third quarter, the last one.
 pub(crate) const SEGMENTS: usize = 3;
-/// The most intervals a slot is cut into.
+// Most intervals of a slot.
 pub(crate) const INTERVALS: usize = 1024;
-/// Frames that leave together. A veth interface's queue holds 256 (drivers/net/veth.c, VETH_RING_SIZE), and a batch is
-/// passed on before the next one is made.
+// Frames that leave together. A veth interface's queue holds 256 (drivers/net/veth.c,
+// VETH_RING_SIZE), and a batch is passed on before the next one is created.
 pub(crate) const BATCH: usize = 64;
 /// Window mode: parts of the timeout kept in view.
 pub(crate) const PARTS: usize = 16;
 pub(crate) const MARKS: usize = 32;
-/// The longest prepared request and the longest reply that is verified.
+// The longest prepared request and the longest reply that is verified.
 pub(crate) const REQUEST_BYTES: usize = 512;
 /// Room for a frame's headers.
 pub(crate) const HEAD_BYTES: usize = 80;
 /// Places of the table of tuples that are looked at for one.
 pub(crate) const PROBES: usize = 16;
-/// The longest echo request.
+// The longest echo request.
 pub(crate) const FILL_BYTES: usize = 3072;
 /// A record of the ring buffer: `struct verdict`.
 pub(crate) const VERDICT_BYTES: usize = 40 + REQUEST_BYTES;
@@ -92,7 +92,7 @@ pub(crate) struct XdpFlow {
 
 const _: () = assert!(size_of::<XdpFlow>() == 192);
 
-/// An entry of the map of tuples; the kernel keeps entries 8 bytes apart.
+// An entry of the map of tuples; entries are 8 bytes apart in the kernel.
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub(crate) struct TupleEntry {

@@ -5,10 +5,10 @@ mod types;
 
 use super::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, RequestOrder, SourceError};
 
-/// Bytes of a DNS header (RFC 1035, 4.1.1).
+// Bytes of a DNS header (RFC 1035, 4.1.1).
 const HEADER_BYTES: usize = 12;
 
-/// TC (RFC 1035, 4.1.1): the answer did not fit.
+// TC (RFC 1035, 4.1.1): the answer did not fit.
 const TRUNCATED: ReplyMark = ReplyMark { offset: 2, mask: 0x02, value: 0x02 };
 
 // Size of an OPT record without data (RFC 6891, 6.1.2).
@@ -45,9 +45,10 @@ impl Default for DnsQueryOptions {
     }
 }
 
-/// Queries of class IN, one for each line `NAME TYPE` of `text`, in their order. Empty lines, and what begins with `;` or
-/// `#`, are left out. Names are absolute with or without a final dot, and may have the escapes of a zone file (`\.`,
-/// `\DDD`); a type is a name or `TYPEnnn`. A reply is known by its id, and responses are counted by their code.
+/// Queries of class IN, one for each line `NAME TYPE` of `text`, in their order. Empty lines and
+/// comments (`;` or `#`) are left out. Names are absolute with or without a final dot, and may have
+/// the escapes of a zone file (`\.`, `\DDD`); a type is a name or `TYPEnnn`. A reply is known by
+/// its id, and responses are counted by their code.
 ///
 /// # Errors
 /// A line that is no query, a type that does not go over UDP, or no query at all; `file` names `text` in errors.
@@ -121,7 +122,7 @@ fn query(name: &[u8], kind: u16, options: &DnsQueryOptions) -> Vec<u8> {
     query
 }
 
-/// Response codes of four bits (RFC 1035, 2136, 8490).
+// Response codes of four bits (RFC 1035, 2136, 8490).
 fn code_name(code: u8) -> Option<&'static str> {
     const NAMES: [&str; 12] = [
         "NOERROR",

@@ -1,6 +1,6 @@
 //! Domain names, from text to the wire.
 
-/// The most bytes of a label and of a name (RFC 1035, 2.3.4).
+// The most bytes of a label and of a name (RFC 1035, 2.3.4).
 const LABEL_BYTES: usize = 63;
 const NAME_BYTES: usize = 255;
 

@@ -61,7 +61,7 @@ const TYPES: [(&str, u16); 58] = [
     ("DLV", 32_769),
 ];
 
-/// The number of a type, or why there is none.
+/// The number of a type, or why it is not accepted.
 pub(super) fn number(text: &str) -> Result<u16, &'static str> {
     let upper = text.to_ascii_uppercase();
     if let Some((_, number)) = TYPES.iter().find(|(name, _)| *name == upper) {

@@ -10,11 +10,11 @@ use super::{EchoedTag, PreparedExchange, ReplyCode, RequestOrder, SourceError};
 use packet::{AUTHENTICATOR_BYTES, HEADER_BYTES, PacketBuilder, kind};
 use verify::ReplyCheck;
 
-/// How many requests are prepared: each with an authenticator of its own, so that a server that remembers the last ones
-/// does not take one for another that was sent again.
+// Prepared requests, each with its own authenticator, so that a server that remembers recent ones
+// does not take one for a retransmission.
 const REQUESTS: usize = 16_384;
 
-/// The most bytes of an attribute's value (RFC 2865, 5), and of a User-Password (5.2).
+// The most bytes of an attribute's value (RFC 2865, 5), and of a User-Password (5.2).
 const VALUE_BYTES: usize = 253;
 const PASSWORD_BYTES: usize = 128;
 
@@ -139,7 +139,7 @@ fn check(secret: &[u8], user: &str, password: &[u8], options: &RadiusOptions) ->
     }
 }
 
-/// Packet types that answer an Access-Request (RFC 2865, 3; Protocol-Error: RFC 7930).
+// Packet types that answer an Access-Request (RFC 2865, 3; Protocol-Error: RFC 7930).
 fn kind_name(kind: u8) -> Option<&'static str> {
     match kind {
         2 => Some("Access-Accept"),

@@ -9,7 +9,7 @@ pub(super) const HEADER_BYTES: usize = 20;
 /// Bytes of an authenticator of either sort.
 pub(super) const AUTHENTICATOR_BYTES: usize = 16;
 
-/// Numbers of packets and attributes (RFC 2865, 2869, 3162).
+// Numbers of packets and attributes (RFC 2865, 2869, 3162).
 pub(super) mod kind {
     pub(in super::super) const ACCESS_REQUEST: u8 = 1;
     pub(in super::super) const USER_NAME: u8 = 1;
@@ -31,7 +31,7 @@ impl PacketBuilder {
         PacketBuilder(bytes)
     }
 
-    /// Adds an attribute; its value has at most 253 bytes.
+    // Adds an attribute; its value has at most 253 bytes.
     pub(super) fn attribute(&mut self, kind: u8, value: &[u8]) {
         self.0.extend_from_slice(&[kind, (value.len() + 2) as u8]);
         self.0.extend_from_slice(value);
@@ -50,7 +50,7 @@ impl PacketBuilder {
     }
 }
 
-/// HMAC-MD5 over a packet in parts, in which the attribute's own value is zero (RFC 3579, 3.2).
+// HMAC-MD5 over a packet in parts, in which the attribute's own value is zero (RFC 3579, 3.2).
 pub(super) fn message_authenticator(secret: &[u8], parts: &[&[u8]]) -> [u8; AUTHENTICATOR_BYTES] {
     let mut mac = Hmac::<Md5>::new_from_slice(secret).expect("HMAC takes keys of any length (RFC 2104)");
     for part in parts {
@@ -68,7 +68,7 @@ pub(super) fn md5(parts: &[&[u8]]) -> [u8; AUTHENTICATOR_BYTES] {
     hash.finalize().into()
 }
 
-/// A User-Password, each block hidden by the hash of the secret and the one before (RFC 2865, 5.2).
+// A User-Password, each block hidden by the hash of the secret and the one before (RFC 2865, 5.2).
 pub(super) fn hidden(password: &[u8], secret: &[u8], authenticator: [u8; AUTHENTICATOR_BYTES]) -> Vec<u8> {
     let mut hidden = password.to_vec();
     hidden.resize(password.len().max(1).next_multiple_of(AUTHENTICATOR_BYTES), 0);
@@ -82,7 +82,7 @@ pub(super) fn hidden(password: &[u8], secret: &[u8], authenticator: [u8; AUTHENT
     hidden
 }
 
-/// A CHAP-Password: the identifier, and the hash of it, the password and the challenge (RFC 2865, 5.3).
+// A CHAP-Password: the identifier, and the hash of it, the password and the challenge (RFC 2865, 5.3).
 pub(super) fn chap(identifier: u8, password: &[u8], challenge: [u8; AUTHENTICATOR_BYTES]) -> Vec<u8> {
     let mut value = vec![identifier];
     value.extend_from_slice(&md5(&[&[identifier], password, &challenge]));

@@ -5,7 +5,7 @@ use std::fmt;
 use super::packet::{AUTHENTICATOR_BYTES, HEADER_BYTES, kind, md5, message_authenticator};
 use crate::workload::ReplyVerifier;
 
-/// The fewest and the most bytes of a packet (RFC 2865, 3).
+// Shortest and longest packet in bytes (RFC 2865, 3).
 const PACKET_BYTES: std::ops::RangeInclusive<usize> = 20..=4_096;
 
 /// Checks identifier, length, attributes, Response Authenticator and, if it is there, Message-Authenticator.
@@ -59,7 +59,7 @@ impl ReplyVerifier for ReplyCheck {
     }
 }
 
-/// Where the values of Message-Authenticators are; none if the attributes are not well-formed.
+// Positions of the values of Message-Authenticators; `None` if the attributes are malformed.
 fn message_authenticators(attributes: &[u8]) -> Option<Option<usize>> {
     let mut found = None;
     let mut at = 0;

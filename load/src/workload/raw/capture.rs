@@ -7,12 +7,12 @@ use etherparse::{EtherType, SlicedPacket, TransportSlice};
 
 use crate::workload::{EchoedTag, SourceError};
 
-/// First bytes of a pcapng file, and of pcap files in both byte orders, of microseconds and of nanoseconds.
+// First bytes of a pcapng file, and of pcap files in both byte orders, of microseconds and of nanoseconds.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAP: [[u8; 4]; 4] =
     [[0xa1, 0xb2, 0xc3, 0xd4], [0xd4, 0xc3, 0xb2, 0xa1], [0xa1, 0xb2, 0x3c, 0x4d], [0x4d, 0x3c, 0xb2, 0xa1]];
 
-/// Blocks of a pcapng file (draft-ietf-opsawg-pcapng, section 4). Its first bytes are the type of a section header.
+// Blocks of a pcapng file (draft-ietf-opsawg-pcapng, section 4). Its first bytes are the type of a section header.
 const SECTION_HEADER: u32 = u32::from_le_bytes(PCAPNG);
 const INTERFACE_DESCRIPTION: u32 = 1;
 const PACKET: u32 = 2;
@@ -27,7 +27,7 @@ const IPV4: u32 = 228;
 const IPV6: u32 = 229;
 const LINUX_SLL2: u32 = 276;
 
-/// Bytes of a header of LINKTYPE_LINUX_SLL2; it begins with the ether type.
+// Bytes of a header of LINKTYPE_LINUX_SLL2; it begins with the ether type.
 const SLL2_BYTES: usize = 20;
 
 // Packets of a capture that were left out.
@@ -142,7 +142,7 @@ impl<'a> CaptureFields<'a> {
 /// An interface of a pcapng file.
 struct CapturedInterface {
     link: u32,
-    /// The most bytes of a packet that are in the file; 0: all.
+    // The most bytes of a packet that are in the file; 0: all.
     most_bytes: u32,
 }
 
