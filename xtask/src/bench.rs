@@ -75,7 +75,7 @@ impl BenchCommand {
     }
 }
 
-/// Runs the same command in the release build, because figures of an unoptimized build are meaningless.
+// Runs the same command in the release build, because figures of an unoptimized build are meaningless.
 pub(crate) fn run_optimized() -> anyhow::Result<ExitCode> {
     let program = programs::build(BuildProfile::Release, "xtask")?;
     let status = Command::new(&program)
@@ -85,7 +85,7 @@ pub(crate) fn run_optimized() -> anyhow::Result<ExitCode> {
     Ok(machine::exit_code(status.success()))
 }
 
-/// A generator of echo requests in the kernel, on one CPU.
+// A generator of echo requests in the kernel, on one CPU.
 pub(crate) fn echo_load(
     target: SocketAddr,
     cpu: u32,

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::programs::{self, BuildProfile, cargo};
 use page::InstallPage;
 
-/// The cargo-deb that packages are made with: another version may make another package.
+// The pinned version of cargo-deb: another one may build another package.
 const CARGO_DEB: &str = "3.8.0";
 
 /// Shells, and the files in which they look for completions of `linerate`.

@@ -31,10 +31,10 @@ use machine::{GuestVariant, TO_VIRTIO};
 use session::{GuestSession, OutputSinks};
 use traffic::{FlowCount, GuestTraffic};
 
-/// Exit status if the guest itself failed instead of its command (as of env and timeout).
+// Exit status if the guest itself failed instead of its command (as of env and timeout).
 const GUEST_FAILED: u8 = 125;
 
-/// How often a machine is booted until all of its CPUs run.
+// Boots of a machine until all of its CPUs run.
 const BOOTS: u32 = 4;
 
 /// A program on each CPU.
@@ -176,7 +176,7 @@ impl GuestParts {
         Ok(u8::from(!failed.is_empty()))
     }
 
-    /// Runs checks, and once more if the guest stops to answer.
+    /// Runs checks, and repeats them once if the guest stops answering.
     fn checked(
         &self,
         prepared: &PreparedGuest,

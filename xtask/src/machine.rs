@@ -7,7 +7,7 @@ use linerate_host::{Host, HostSummary};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
-/// `Linux 6.18.0, Example CPU`.
+// `Linux 6.18.0, Example CPU`.
 pub(crate) fn kernel_and_cpu() -> String {
     let HostSummary { kernel, cpu_model, .. } = HostSummary::observe(&Host::live());
     let known = |value: Option<String>| value.unwrap_or_else(|| "unknown".to_owned());

@@ -31,7 +31,7 @@ const PORT: u16 = 7777;
 
 const PAYLOAD: usize = 100;
 
-/// Flows enough for the kernel's hash to reach every worker.
+// Enough flows for the kernel's hash to reach every worker.
 const FLOWS: usize = 64;
 
 /// The share of its capacity that a server is asked.
@@ -40,7 +40,7 @@ const LOAD: f64 = 0.8;
 /// How often a capacity is looked for.
 const SEARCHES: u32 = 3;
 
-/// How long a server may take to answer all again after an event.
+// Time for a server to answer all flows after an event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The longest wait for answers at the end of a round. It ends earlier when no answer arrives for a tenth to a quarter of it.
@@ -190,8 +190,8 @@ impl SoakCommand {
     }
 }
 
-/// Waits until every flow has all answers, which a stuck worker would prevent. Sockets are queues, so earlier requests are done
-/// then. Returns the requests and answers meanwhile.
+// Waits until every flow has all answers, which a stuck worker would prevent. A socket is a queue,
+// so all earlier requests are then processed. Returns the requests and answers of this wait.
 fn answers_all(generator: &mut dyn Generator) -> anyhow::Result<RoundLoad> {
     let begun = Instant::now();
     let leisurely =

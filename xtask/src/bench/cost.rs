@@ -22,17 +22,17 @@ const PAYLOAD: usize = 100;
 
 const PORT: u16 = 7777;
 
-/// Shorter datagrams are not requests.
+// Shorter datagrams are not requests.
 const SHORTEST: u16 = 40;
 
 /// Requests per second: more than a server that reads sockets answers.
 const OFFERED: f64 = 400e3;
 
-/// The command times its programs when it starts, which makes each of their runs slower; and a little more.
-/// That share gets smaller the longer the command runs, and is not measured here.
+// The command times its programs at its start, which makes each run slower, and some more later.
+// That share falls with the length of the command, and is not measured here.
 const TIMED: Duration = Duration::from_millis(400);
 
-/// How long load is there before it counts: in this time the command finds how much of the time it may look.
+// Load before the measurement: in this time the command determines its share of tracing time.
 const SETTLED: Duration = Duration::from_millis(700);
 
 /// For replies on their way.
@@ -150,7 +150,7 @@ fn slot(mode: PacingMode, duration: Duration) -> LoadSlot {
     LoadSlot { drain: DRAIN, ..LoadSlot::new(mode, duration) }
 }
 
-/// `linerate cost` at its work, until it is dropped.
+/// A running `linerate cost`, until it is dropped.
 struct RunningCost(Child);
 
 impl RunningCost {

@@ -47,7 +47,7 @@ impl DoctorBench {
         Ok(machine::exit_code(kept))
     }
 
-    /// The middle of the times, and the most memory.
+    // The median time, and the greatest memory.
     fn measure(&self, program: &Path, tree: &Path, options: &[&str]) -> anyhow::Result<(Duration, u64)> {
         let mut times = Vec::new();
         let mut most = 0;

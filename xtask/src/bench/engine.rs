@@ -1,8 +1,9 @@
 //! The engine's mmsg backend compared with the same loop in C.
 //!
-//! A queue of requests is served by a thread whose instructions are counted from birth to end. The difference between
-//! a long queue and a short one, divided by the requests between them, is the cost of a transaction: what starting and
-//! ending costs cancels out. Kernel instructions are not counted.
+//! A queue of requests is served by a thread whose instructions are counted from birth to end. The
+//! difference between a long queue and a short one, divided by the requests between them, is the
+//! cost of a transaction: the cost of starting and ending cancels out. Kernel instructions are not
+//! counted.
 
 use std::process::ExitCode;
 

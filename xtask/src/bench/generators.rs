@@ -33,7 +33,7 @@ pub(super) const PAYLOAD: usize = 100;
 /// From a generator's first packet to the first count: it is at its speed by then.
 const RUN_UP: Duration = Duration::from_millis(300);
 
-/// How often a program may give up.
+// Attempts of a program that gives up.
 const ATTEMPTS: u32 = 4;
 
 /// How long a generator may take to its first packet.
@@ -136,7 +136,7 @@ impl GeneratorsBench {
         entered.into_iter().map(|one| GeneratorLine::new(one.contender.as_ref(), &one.samples)).collect()
     }
 
-    /// Leaves out contenders that are not asked for or not installed.
+    /// Leaves out contenders that are not requested or not installed.
     fn enter(
         &self,
         contenders: Vec<Box<dyn GeneratorContender>>,
@@ -161,7 +161,7 @@ impl GeneratorsBench {
         Ok(entered)
     }
 
-    /// Packets per second at the receiver, measured again if a program gave up: trafgen does if its ring is full too often.
+    // Packets per second at the receiver, measured again if a program gave up: trafgen does if its ring is full too often.
     fn count_anew(
         &self,
         contender: &mut dyn GeneratorContender,

@@ -28,7 +28,7 @@ impl InstructionMeter {
         }
     }
 
-    /// Why this meter cannot be used here.
+    // Why this meter cannot be used here.
     pub(crate) fn probe(self) -> Option<String> {
         match self {
             Self::Perf => counter(0).err().map(|error| {
@@ -67,7 +67,7 @@ fn counter(thread: i32) -> io::Result<Counter> {
     Builder::new(Hardware::INSTRUCTIONS).observe_pid(thread).exclude_kernel(true).exclude_hv(true).build()
 }
 
-/// One subject at work. Killed, if it has not ended, when this is dropped.
+/// A running subject. Killed when this is dropped, unless it has ended.
 struct MeteredRun {
     meter: InstructionMeter,
     main: i32,

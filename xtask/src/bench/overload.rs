@@ -28,10 +28,10 @@ const PAYLOAD: usize = 100;
 
 const FLOWS: usize = 64;
 
-/// How many times the capacity without a policy a server is asked.
+// Offered load as multiples of the capacity without a policy.
 const FACTORS: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
 
-/// How much may be lost at a rate that holds: another tenant of the machine is no limit of the server.
+// Loss at a rate that still holds: another tenant of the machine is no limit of the server.
 const LOSS: f64 = 0.002;
 
 /// Receive buffer of the server without a policy, bytes: that with one has as much at least.

@@ -12,7 +12,7 @@ use linerate_testkit::reflector::XdpService;
 
 use crate::machine;
 
-/// How far the rate may be off.
+// Allowed deviation of the rate.
 const ALLOWED: f64 = 0.001;
 
 const PAYLOAD: usize = 100;
@@ -58,7 +58,7 @@ impl PacingBench {
         Ok(machine::exit_code(kept))
     }
 
-    /// Whether the rate is within the limit.
+    // Whether the rate is within the limit.
     fn measure(&self, backend: GeneratorBackend, per_second: f64) -> anyhow::Result<bool> {
         let lab = Lab::builder().start()?;
         let end = &lab.links()[0].receiver;

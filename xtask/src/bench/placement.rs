@@ -8,10 +8,10 @@ use rustix::thread::Pid;
 
 use crate::machine;
 
-/// Packets that may wait for `process_backlog` on a CPU; one value per machine (net/core/sysctl_net_core.c).
+// Packets that may wait for `process_backlog` on a CPU; one value per machine (net/core/sysctl_net_core.c).
 const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
 
-/// Some 30 ms of the highest rate that a socket server answered.
+// Some 30 ms of the highest rate that a socket server answered.
 const BACKLOG_PACKETS: u64 = 16_384;
 
 /// Keeps [`BACKLOG`] at [`BACKLOG_PACKETS`] or more, and restores it.
@@ -25,7 +25,7 @@ pub(super) struct LongBacklog {
 }
 
 impl LongBacklog {
-    /// `None` if the backlog is long enough.
+    // `None` if the backlog is long enough.
     pub(super) fn set() -> anyhow::Result<Option<Self>> {
         let text = std::fs::read_to_string(BACKLOG).with_context(|| format!("reading {BACKLOG}"))?;
         let original = text.trim().to_owned();
@@ -58,10 +58,10 @@ pub(super) fn steer_by_rps(host: &LabHost, interface: &str, queues: u32, cpus: &
     })
 }
 
-/// Pins the threads that poll an interface (threaded NAPI) to these CPUs in turn.
-///
-/// The kernel names them `napi/INTERFACE-ID` (net/core/dev.c, `napi_kthread_create`); those of other network namespaces may be
-/// among them.
+// Pins the threads that poll an interface (threaded NAPI) to these CPUs in turn.
+//
+// The kernel names them `napi/INTERFACE-ID` (net/core/dev.c, `napi_kthread_create`); those of other network namespaces may be
+// among them.
 pub(super) fn pin_napi_threads(interface: &str, cpus: &[u32]) -> anyhow::Result<()> {
     let prefix = format!("napi/{interface}-");
     let mut threads = Vec::new();

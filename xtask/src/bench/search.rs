@@ -88,7 +88,7 @@ impl SearchBench {
     }
 }
 
-/// Runs one search as a user would, and returns the capacity and whether it is a lower bound.
+// Runs one search as a user would, and returns the capacity and whether it is a lower bound.
 fn search(
     sender: &LabHost,
     linerate: &PathBuf,

@@ -64,7 +64,7 @@ pub(crate) struct ServersBench {
 struct MeasuredServerRun {
     candidate: ServerCandidate,
     samples: Vec<TurnSample>,
-    /// Why it is out, if it is.
+    /// Why it does not take part, if so.
     out: Option<String>,
 }
 

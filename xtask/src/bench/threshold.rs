@@ -10,13 +10,13 @@ use serde::Serialize;
 pub(super) enum ThresholdVerdict {
     Pass,
     Miss,
-    /// This machine cannot show it.
+    // This machine cannot show it.
     NotHere,
     /// A ratio without a threshold.
     Told,
 }
 
-/// A threshold and the ratio that was measured.
+// A threshold and the ratio that was measured.
 #[derive(Debug, Serialize)]
 pub(super) struct JudgedThreshold {
     pub(super) what: String,
@@ -25,7 +25,7 @@ pub(super) struct JudgedThreshold {
     pub(super) remarks: Vec<String>,
 }
 
-/// Whether none is missed.
+/// Whether no threshold is missed.
 pub(super) fn all_kept<'a>(thresholds: impl IntoIterator<Item = &'a JudgedThreshold>) -> bool {
     thresholds.into_iter().all(|threshold| threshold.verdict != ThresholdVerdict::Miss)
 }

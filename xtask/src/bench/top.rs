@@ -17,10 +17,10 @@ pub(crate) struct TopBench {
     seconds: u8,
 }
 
-/// The limit, as a share of one CPU.
+// The limit, as a share of one CPU.
 const MOST: f64 = 0.02;
 
-/// Seconds between complete readings of the host, which may use half a per cent of a CPU.
+// Seconds between full readings of the host, which may use half a per cent of a CPU.
 const WHOLE_EACH: f64 = 10.0;
 const WHOLE_MOST: f64 = 0.005;
 

@@ -26,7 +26,7 @@ mount --bind "$3" "$1/trial"
 exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive /bin/sh /trial/in_root.sh "$4"
 "#;
 
-/// Errors of lintian that stay, because the project has no mail address yet.
+// Errors of lintian that stay, because the project has no mail address yet.
 const KNOWN: &str = "bogus-mail-host,bogus-mail-host-in-debian-changelog";
 
 /// Has lintian judge a package; its errors are ours.

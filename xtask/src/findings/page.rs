@@ -11,7 +11,7 @@ use linerate_tune::profile::FindingPolicy;
 
 use super::example::RuleExample;
 
-/// The most values or commands of an example.
+// The most values or commands of an example.
 const SHOWN: usize = 4;
 
 /// Longer values are cut.
@@ -47,7 +47,7 @@ pub(super) fn of_all_rules(examples: &BTreeMap<&str, RuleExample>, profiles: &[T
     wrapped(&page)
 }
 
-/// The page with paragraphs broken into lines of at most 100 columns. Tables, headings and code stay as they are.
+// The page with paragraphs broken into lines of at most 100 columns. Tables, headings and code stay as they are.
 fn wrapped(page: &str) -> String {
     let (mut text, mut in_code) = (String::new(), false);
     for line in page.lines() {
@@ -172,7 +172,7 @@ fn related(stage: StageName) -> &'static [&'static str] {
     }
 }
 
-/// Text in which nothing is taken for markup but backquotes, which rules use for code themselves.
+// Escapes all markup but backquotes, because rules use those for code.
 fn plain(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut in_code = false;
@@ -192,7 +192,7 @@ fn code(text: &str) -> String {
     if text.is_empty() { "nothing".to_owned() } else { format!("`` {text} ``") }
 }
 
-/// The beginning of a text that is too long for a line.
+// The beginning of a text that is too long for a line.
 fn cut(text: &str) -> String {
     let line = text.replace('\n', " ");
     match line.char_indices().nth(WIDEST) {

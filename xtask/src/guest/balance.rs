@@ -8,14 +8,14 @@ use super::machine::TO_VIRTIO;
 use super::session::GuestSession;
 use super::traffic::{FEW, FlowCount, GuestTraffic};
 
-/// A short interval of irqbalance, in seconds; its own is 10.
+// A short interval of irqbalance, in seconds; its own is 10.
 const INTERVAL: u32 = 3;
 
-/// For how long the interrupts are watched until some have moved, and to see that none does, in seconds.
+// How long to watch the interrupts, in seconds: until some have moved, or to see that none moves.
 const UNTOLD: u32 = 20;
 const AGREED: u32 = 60;
 
-/// Starts irqbalance and waits until it is there. Its socket is in a directory that its service makes.
+// Starts irqbalance and waits until it runs. Its socket is in a directory that its service creates.
 const START: &str = r"
 mkdir -p /run/irqbalance
 irqbalance --interval=INTERVAL --pid=/run/irqbalance.pid

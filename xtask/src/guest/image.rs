@@ -34,8 +34,8 @@ const MODULES: [&str; 18] = [
     "xt_tcpudp",
 ];
 
-/// Programs of the host in the guest: the program, its name there, and its Debian package. The shell is dash, because that
-/// of busybox would run its own `ip` instead of the one in PATH.
+// Programs of the host in the guest: the program, its name there, and its Debian package. The shell is dash, because that
+// of busybox would run its own `ip` instead of the one in PATH.
 const PROGRAMS: [(&str, &str, &str); 7] = [
     ("dash", "sh", "dash"),
     ("ethtool", "ethtool", "ethtool"),
@@ -88,8 +88,8 @@ impl GuestImage {
         write().with_context(|| format!("write {}", path.display()))
     }
 
-    /// The archive from which the kernel unpacks its first file system: cpio, format "newc"
-    /// (Documentation/driver-api/early-userspace/buffer-format.rst, Linux 6.12).
+    // The archive from which the kernel unpacks its first file system: cpio, format "newc"
+    // (Documentation/driver-api/early-userspace/buffer-format.rst, Linux 6.12).
     fn packed(&self) -> anyhow::Result<fs::File> {
         let file = tempfile::tempfile().context("make a file")?;
         let status = Command::new("sh")
@@ -152,7 +152,7 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The shared libraries of a program; none for a static one.
+// The shared libraries of a program; empty for a static one.
 fn libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let output =
         Command::new("ldd").arg(program).env("LC_ALL", "C").output().context("run ldd (package libc-bin)")?;
@@ -183,7 +183,7 @@ fn resolved(said: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
-/// A program without debug information, because the memory of the guest is small.
+// A program without debug information, because the memory of the guest is small.
 fn stripped(program: &Path) -> anyhow::Result<Vec<u8>> {
     let to = tempfile::NamedTempFile::new().context("make a file")?;
     said(Command::new("strip").arg("-o").args([to.path(), program]))

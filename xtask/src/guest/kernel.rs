@@ -9,11 +9,11 @@ use anyhow::{Context as _, bail};
 
 use super::GuestUnavailable;
 
-/// Packages that depend on the newest kernel, the most wanted first: the one of Debian 12 that is not of 2022
-/// (from its security archive), and each release's own.
+// Packages that depend on the newest kernel, the preferred ones first: a recent one of Debian 12
+// (from its security archive), then each release's own.
 const LATEST: [&str; 2] = ["linux-image-6.12-amd64", "linux-image-amd64"];
 
-/// An unpacked kernel.
+// An unpacked kernel.
 pub(super) struct UnpackedKernel {
     /// Such as `6.12.57+deb12-amd64`.
     pub(super) release: String,
@@ -23,7 +23,7 @@ pub(super) struct UnpackedKernel {
 }
 
 impl UnpackedKernel {
-    /// Downloads and unpacks the newest kernel or that of `package`, unless it is cached.
+    // Downloads and unpacks the newest kernel or that of `package`, unless it is cached.
     pub(super) fn provide(cache: &Path, package: Option<&str>) -> anyhow::Result<Self> {
         let why = match fetch(cache, package) {
             Ok(kernel) => return Ok(kernel),
@@ -49,8 +49,8 @@ impl UnpackedKernel {
         Ok(Self { modules: modules.join(&release), release, image })
     }
 
-    /// The files of the modules named and of all they need, relative to [`modules`](Self::modules), and the lines of
-    /// `modules.alias` that lead to them.
+    // The files of the named modules and their dependencies, relative to
+    // [`modules`](Self::modules), and their lines of `modules.alias`.
     pub(super) fn pick(&self, wanted: &[&str]) -> anyhow::Result<PickedModules> {
         let read = |name: &str| {
             let path = self.modules.join(name);
@@ -98,7 +98,7 @@ fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<UnpackedKernel> 
     UnpackedKernel::open(&folder)
 }
 
-/// The name and version of the kernel package: `package` itself or a dependency.
+// The name and version of the kernel package: `package` itself or a dependency.
 fn candidate(package: &str) -> anyhow::Result<(String, String)> {
     let shown = said(Command::new("apt-cache").args(["show", "--no-all-versions", package]))?;
     let target = depends_on_kernel(&shown).unwrap_or(package);
@@ -136,7 +136,7 @@ fn unpack(package: &str, version: &str, scratch: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kernel that was unpacked last.
+// The kernel that was unpacked last.
 fn newest(cache: &Path) -> Option<UnpackedKernel> {
     let unpacked = fs::read_dir(cache).ok()?.filter_map(Result::ok).filter_map(|entry| {
         let kernel = UnpackedKernel::open(&entry.path()).ok()?;
@@ -168,7 +168,7 @@ fn pick(dependencies: &str, aliases: &str, wanted: &[&str]) -> anyhow::Result<Pi
     Ok(PickedModules { dependencies: lines.into_iter().collect(), aliases, files })
 }
 
-/// As the kernel calls it: `i2c_algo_bit` of `kernel/drivers/i2c/algos/i2c-algo-bit.ko.xz`.
+// The kernel's name for it: `i2c_algo_bit` for `kernel/drivers/i2c/algos/i2c-algo-bit.ko.xz`.
 fn module_name(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     name.split_once(".ko").map_or(name, |(name, _)| name).replace('-', "_")

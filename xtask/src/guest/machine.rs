@@ -121,7 +121,7 @@ impl GuestVariant {
         }
     }
 
-    /// Additional arguments for the guest's kernel.
+    // Additional arguments for the guest's kernel.
     pub(super) fn kernel_arguments(self) -> &'static str {
         if self == Self::IsolatedCpus { "isolcpus=10-19" } else { "" }
     }

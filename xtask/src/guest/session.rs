@@ -25,15 +25,15 @@ use super::{GuestUnavailable, PreparedGuest};
 
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
-/// Lines of the console that are shown when a guest fails.
+// Lines of the console that are shown when a guest fails.
 const LAST_LINES: usize = 40;
 
-/// Arguments of the kernel. QEMU exits when the kernel panics. Watchdogs are off, because the CPUs of the guest wait for
-/// those of a busy host.
+// Arguments of the kernel. QEMU exits when the kernel panics. Watchdogs are off, because the CPUs of the guest wait for
+// those of a busy host.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 mitigations=off tsc=reliable nowatchdog \
     rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on";
 
-/// Of Debian's kernels (CONFIG_HZ, Linux 6.1 and 6.12).
+// Of Debian's kernels (CONFIG_HZ, Linux 6.1 and 6.12).
 const KERNEL_HERTZ: u64 = 250;
 
 /// A guest that waits for commands. Dropping it switches it off.
@@ -68,7 +68,7 @@ pub(super) struct OutputSinks<'a> {
 #[error("the deadline has passed")]
 struct DeadlinePassed;
 
-/// There is no guest any more: QEMU failed, or the guest's kernel stopped.
+// The guest is gone: QEMU failed, or the guest's kernel stopped.
 #[derive(Debug, thiserror::Error)]
 #[error("QEMU has ended")]
 struct QemuEnded;
@@ -78,7 +78,8 @@ pub(super) fn is_no_answer(error: &anyhow::Error) -> bool {
     error.is::<DeadlinePassed>() || error.is::<QemuEnded>()
 }
 
-/// How long a command of the checks may take. Most take less than a second; a change of all settings takes some seconds.
+// Time limit of a command of the checks. Most need less than a second; a change of all settings
+// needs some seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The output of a command and its exit status.
@@ -160,7 +161,7 @@ impl GuestSession {
         Ok(said)
     }
 
-    /// Runs a linerate command that may exit with up to `most`, and returns a failure if it does not.
+    // Runs a linerate command that may exit with up to `most`, and returns a failure if it does not.
     pub(super) fn failure_of(&mut self, command: &str, most: u8) -> anyhow::Result<Option<String>> {
         let said = self.ask(command)?;
         let failed = format!("{command} ended with {}: {}", said.status, said.summary());
@@ -174,7 +175,8 @@ impl GuestSession {
         serde_json::from_str(&said.output).with_context(|| format!("{command} printed no JSON"))
     }
 
-    /// Starts an echo server on port 4000 and waits until it listens: otherwise ICMP answers the datagrams.
+    // Starts an echo server on port 4000 and waits until it listens; before that, ICMP errors
+    // answer the datagrams.
     pub(super) fn serve(&mut self, address: &str) -> anyhow::Result<()> {
         let server = format!("linerate serve echo --bind {address}:4000 >/run/server 2>&1 &");
         let listens = "until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
@@ -277,8 +279,8 @@ fn channel(command: &mut Command, name: &str, theirs: &mut Vec<OwnedFd>) -> anyh
     Ok(GuestChannel { stream, begun: Vec::new() })
 }
 
-/// Makes a network namespace with the tap interfaces of the guest, without routes to other networks. It ends with this
-/// process.
+/// Creates a network namespace with the tap interfaces of the guest, without routes to other
+/// networks. It ends with this process.
 pub(super) fn make_host(variant: GuestVariant) -> anyhow::Result<Lab> {
     // Its link is not used.
     let host = Lab::builder().queues(1).start()?;
@@ -299,7 +301,7 @@ pub(super) fn make_host(variant: GuestVariant) -> anyhow::Result<Lab> {
     Ok(host)
 }
 
-/// QEMU with all but where its console goes.
+/// QEMU without its console options.
 pub(super) fn qemu(
     prepared: &PreparedGuest,
     variant: GuestVariant,
@@ -319,7 +321,7 @@ pub(super) fn qemu(
     Ok(command)
 }
 
-/// Fails if QEMU is missing or has no igb.
+// Fails if QEMU is missing or has no igb.
 pub(super) fn check_qemu() -> anyhow::Result<()> {
     let known = Command::new(QEMU).args(["-device", "igb,help"]).output();
     match known {

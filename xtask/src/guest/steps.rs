@@ -3,7 +3,7 @@
 use super::machine::GuestVariant;
 use super::traffic::FlowCount;
 
-/// A change by hand and the findings that doctor must report then. Changes add up.
+// A change by hand and the findings that doctor must report then. Changes add up.
 pub(super) struct ManualStep {
     pub(super) what: &'static str,
     /// A shell script.
@@ -14,7 +14,7 @@ pub(super) struct ManualStep {
     pub(super) doctor: &'static str,
     /// Findings that have to be there.
     pub(super) present: &'static [&'static str],
-    /// Findings that must not.
+    // Findings that must not.
     pub(super) absent: &'static [&'static str],
 }
 
@@ -135,7 +135,7 @@ const TWO_NODES: [ManualStep; 9] = [
     },
 ];
 
-/// Starts a server and waits until it listens: otherwise ICMP answers the datagrams.
+// Starts a server and waits until it listens; before that, ICMP errors answer the datagrams.
 const SERVER: &str = "linerate serve echo --bind 198.18.82.2:4000 >/run/server 2>&1 &
     until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
 

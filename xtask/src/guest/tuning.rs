@@ -11,8 +11,8 @@ use super::machine::TO_NIC;
 use super::session::GuestSession;
 use super::traffic::{ENOUGH, FEW, FlowCount, GuestTraffic};
 
-/// A neglected interface: half of its queues, all interrupts on one CPU, a firewall with a conntrack table that is too
-/// small, and reverse-path filtering.
+// A neglected interface: half of its queues, all interrupts on one CPU, a firewall with too small a
+// conntrack table, and reverse-path filtering.
 const DISORDER: &str = r#"
 ethtool -L igb0 combined 4 || exit
 for irq in /sys/class/net/igb0/device/msi_irqs/*; do
@@ -33,7 +33,7 @@ sysctl -qw net.netfilter.nf_conntrack_udp_timeout_stream=5 || exit
 until [ "$(cat /sys/class/net/igb0/operstate)" = up ]; do sleep 0.1; done
 "#;
 
-/// Waits for packets: after a reset the interface has to find its link and neighbours again.
+// Waits for packets: after a reset the interface needs time for its link and neighbours.
 const ARRIVED: &str = "
 received=/sys/class/net/igb0/statistics/rx_packets
 first=$(cat $received)
@@ -62,7 +62,7 @@ nft list ruleset
 tc qdisc show dev NIC
 "#;
 
-/// Files of a capture with counters or events instead of settings.
+// Files of a capture with counters or events instead of settings.
 const COUNTERS: [&str; 17] = [
     "capture.json",
     "proc/uptime",
@@ -86,7 +86,7 @@ const COUNTERS: [&str; 17] = [
     "/byte_queue_limits/",
 ];
 
-/// Findings that the emulation causes, because the guest has more CPUs than the host.
+// Findings that the emulation causes, because the guest has more CPUs than the host.
 const SLOW: [&str; 2] = ["softirq.squeezed", "transmit.qdisc-drops"];
 
 /// Runs the checks, prints their findings, and returns failures.

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::counters::PathCounters;
 use super::event::SoakEvent;
 
-/// Packets that a queue of a veth device holds, with those of one poll of it (drivers/net/veth.c of Linux 6.18: `VETH_RING_SIZE`;
-/// `NAPI_POLL_WEIGHT`). `veth_close` frees them without counting.
+// Packets that a queue of a veth device holds, with those of one poll of it (drivers/net/veth.c of Linux 6.18: `VETH_RING_SIZE`;
+// `NAPI_POLL_WEIGHT`). `veth_close` frees them without counting.
 const IN_A_QUEUE: i64 = 256 + 64;
 
 /// A round as the generator saw it, in requests.
@@ -23,7 +23,7 @@ pub(super) struct RoundLoad {
 }
 
 impl RoundLoad {
-    /// A slot's, with answers that came to requests of the slot before.
+    /// The counts of a slot, with late answers to the slot before.
     pub(super) fn of(outcome: &SlotOutcome) -> Self {
         Self {
             sent: outcome.sent,
@@ -84,11 +84,10 @@ const GAPS: [AccountingGap; 4] = [
 struct AccountingGap {
     name: &'static str,
     what: &'static str,
-    /// The most that may be lost there without being counted, in each of a device's queues, when an interface goes down.
-    /// With the link up it is nothing.
+    // Most uncounted losses per device queue when an interface goes down. With the link up it is 0.
     when_down: i64,
-    /// Whether the stack may count one reply per worker twice: `sendmmsg` returns the number of replies before one that failed
-    /// without the reason, so the worker sends that reply again to get the error.
+    // Whether the stack may count one reply per worker twice: `sendmmsg` returns the number of replies before one that failed
+    // without the reason, so the worker sends that reply again to get the error.
     retried: bool,
 }
 
@@ -111,7 +110,7 @@ pub(super) struct RoundRequests {
     uncounted: Vec<RoundLoss>,
 }
 
-/// Requests that were lost at one point of the path; negative if more left the point than came.
+// Requests that were lost at one point of the path; negative if more left the point than came.
 #[derive(Debug, Serialize)]
 struct RoundLoss {
     name: &'static str,

@@ -11,26 +11,27 @@ use linerate_lab::{Lab, LabHost};
 
 use super::server::SoakServer;
 
-/// Statistics of the neighbour table of IPv4 (net/core/neighbour.c, `neigh_stat_seq_show`).
+// Statistics of the neighbour table of IPv4 (net/core/neighbour.c, `neigh_stat_seq_show`).
 const ARP: &str = "/proc/net/stat/arp_cache";
 
-/// Counters are stable if they do not change for this long.
+// Counters are stable if they do not change for this long.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// How long that may take.
+// Time limit for stable counters.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Counters along the way of a request, each since its beginning.
+// Counters along the path of a request, each since its creation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PathCounters {
     /// The server's own.
     pub(super) server: Counts,
-    /// Lost by the device as it polled its queues, or as a redirect failed: `rx_queue_*_drops` of veth (drivers/net/veth.c).
+    // Lost by the device while it polled its queues, or when a redirect failed: `rx_queue_*_drops`
+    // of veth (drivers/net/veth.c).
     pub(super) device_lost: u64,
-    /// IPv4 packets that the stack was given: `Ip: InReceives`.
+    /// IPv4 packets that reached the stack: `Ip: InReceives`.
     pub(super) stack_received: u64,
-    /// Of those, lost before UDP: `InHdrErrors`, `InAddrErrors`, `InUnknownProtos`, `InDiscards`, and of `IpExt` `InNoRoutes`,
-    /// `InTruncatedPkts`.
+    // Of those, lost before UDP: `InHdrErrors`, `InAddrErrors`, `InUnknownProtos`, `InDiscards`, and of `IpExt` `InNoRoutes`,
+    // `InTruncatedPkts`.
     pub(super) ip_lost: u64,
     /// No socket at the port: `Udp: NoPorts`.
     pub(super) no_port: u64,
@@ -38,18 +39,19 @@ pub(super) struct PathCounters {
     pub(super) buffer_full: u64,
     /// The rest of `Udp: InErrors`.
     pub(super) udp_errors: u64,
-    /// Replies lost by the stack: `Ip: OutDiscards`, `OutNoRoutes`.
+    // Replies lost by the stack: `Ip: OutDiscards`, `OutNoRoutes`.
     pub(super) replies_discarded: u64,
-    /// Replies that waited for the link address of who asked, more of them than may: `unresolved_discards`. The interface forgets
-    /// addresses when it goes down, and an ARP request that is lost is made again after a second. The kernel counts them for all
-    /// network namespaces together, and shows them in the first one only.
+    // Replies in excess of those that may wait for the client's link address:
+    // `unresolved_discards`. The interface forgets addresses when it goes down, and a lost ARP
+    // request is repeated after a second. The kernel counts them for all network namespaces
+    // together, and shows them in the initial one only.
     pub(super) unresolved: u64,
     /// Replies that the wire had no room for: `tx_dropped` of the interface.
     pub(super) wire_full: u64,
 }
 
 impl PathCounters {
-    /// The counters when they are stable, even if other programs delay the server.
+    // The counters when they are stable, even if other programs delay the server.
     pub(super) fn settled(lab: &Lab, server: &mut SoakServer) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let mut last = Self::read(lab, server)?;
@@ -143,7 +145,8 @@ fn unresolved(text: &str) -> anyhow::Result<u64> {
     lines.map(of_cpu).sum()
 }
 
-/// A figure of the lines of /proc/net/snmp or netstat that begin with `group`, of which the first has names and the second values.
+// A figure from the line pairs of /proc/net/snmp or netstat that begin with `group`: the first line
+// has names, the second values.
 fn figure(text: &str, group: &str, key: &str) -> anyhow::Result<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(group)?.strip_prefix(": "));
     let pair = lines.next().zip(lines.next()).and_then(|(names, values)| {

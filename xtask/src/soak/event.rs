@@ -14,7 +14,7 @@ use super::server::{POISON, SoakServer};
 /// How long the interface is down.
 const DOWN: Duration = Duration::from_millis(100);
 
-/// How long an answer may take, or a restart.
+// Time limit of an answer or a restart.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ fn panic(lab: &Lab, address: SocketAddr, server: &mut SoakServer) -> anyhow::Res
     Ok(())
 }
 
-/// One request that must be answered.
+// One request that must be answered.
 fn ask(lab: &Lab, address: SocketAddr) -> anyhow::Result<()> {
     let answer = lab.senders()[0].run(|| -> std::io::Result<Vec<u8>> {
         let client = UdpSocket::bind("0.0.0.0:0")?;

@@ -15,7 +15,7 @@ use linerate_lab::{Lab, LabChild};
 // A payload that makes a worker panic.
 pub(super) const POISON: &[u8] = b"cannot swallow this";
 
-/// Receive buffer of a socket, bytes. Requests wait there while a worker restarts.
+// Receive buffer of a socket, bytes. Requests wait there while a worker restarts.
 const BUFFER: usize = 4 << 20;
 
 /// How the server calls the kernel.

@@ -29,13 +29,13 @@ pub(crate) fn be_traced() -> io::Result<()> {
     if unsafe { libc::raise(libc::SIGSTOP) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the threads that `process` starts traced too, and all of them killed should this process end.
+// Traces the threads that `process` starts too, and kills all of them if this process ends.
 pub(crate) fn follow_threads(process: i32) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_EXITKILL;
     ptrace(libc::PTRACE_SETOPTIONS, process, options as usize)
 }
 
-/// Lets a stopped thread run, with a signal to handle or 0.
+/// Continues a stopped thread, with a signal to handle or 0.
 pub(crate) fn go_on(thread: i32, signal: i32) -> io::Result<()> {
     ptrace(libc::PTRACE_CONT, thread, signal as usize)
 }

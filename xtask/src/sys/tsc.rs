@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// How long it is watched: an error of a microsecond is one of 20 millionths then.
+// Length of the measurement: an error of a microsecond is then 20 millionths.
 const WATCHED: Duration = Duration::from_millis(50);
 
-/// Readings of which the quickest counts: one may be interrupted.
+// Readings, of which the fastest counts: others may be interrupted.
 const READINGS: usize = 16;
 
-/// How fast it runs, in kHz; none on a processor other than x86-64.
+/// Its frequency in kHz; `None` on a processor other than x86-64.
 pub(crate) fn kilohertz() -> Option<u64> {
     let (begin, first) = reading()?;
     std::thread::sleep(WATCHED);

@@ -4,13 +4,13 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::process::Child;
 
-/// How a child ended, and the most memory it had.
+// Exit status and peak memory of a child.
 pub(crate) struct ChildUsage {
-    /// `None` if a signal ended the process.
+    // `None` if a signal ended the process.
     pub(crate) code: Option<i32>,
-    /// The most memory that was resident at a time.
+    // The peak of its resident memory.
     pub(crate) peak_bytes: u64,
-    /// Time it ran, in user mode and in the kernel, with that of the children it waited for.
+    // CPU time in user mode and in the kernel, including children that it waited for.
     pub(crate) cpu_seconds: f64,
 }
 

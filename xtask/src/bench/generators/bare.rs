@@ -20,11 +20,11 @@ pub(super) const NAME: &str = "bare-loop";
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/bare.bpf.o"));
 
-/// Frames per batch: the maximum of the kernel (Linux 6.18, net/bpf/test_run.c, `TEST_XDP_MAX_BATCH`).
+// Frames per batch: the maximum of the kernel (Linux 6.18, net/bpf/test_run.c, `TEST_XDP_MAX_BATCH`).
 const BATCH: u32 = 256;
 
-/// Frames per system call, a good part of a second. Each call makes and destroys a page pool, which waits for RCU;
-/// with a few milliseconds' worth, the loop waits most of the time.
+// Frames per system call, a good part of a second. Each call makes and destroys a page pool, which waits for RCU;
+// with a few milliseconds' worth, the loop waits most of the time.
 const REPEAT: u32 = 1 << 20;
 
 const DESTINATION_PORT: u16 = 7;

@@ -15,10 +15,10 @@ pub(super) trait GeneratorContender {
     /// How it is run: for a program, the command line.
     fn how(&self) -> String;
 
-    /// Fails with the reason if the generator cannot run here.
+    // Fails with the reason if the generator cannot run here.
     fn prepare(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<()>;
 
-    /// Starts to send without end, as fast as it goes.
+    /// Starts to send without end, as fast as possible.
     fn start(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>>;
 
     /// Removes leftovers of the generator.

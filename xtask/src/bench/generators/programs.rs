@@ -18,13 +18,13 @@ pub(super) const IPERF: &str = "iperf3";
 pub(super) const TRAFGEN: &str = "trafgen";
 pub(super) const KXDPGUN: &str = "kxdpgun";
 
-/// How long a program that was asked to end may take.
+// Time for a program to end after SIGINT.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A program that sends, its server and its input. All end when this is dropped.
 struct SenderProgram {
     child: LabChild,
-    /// Of processes; none once it has ended.
+    /// Its process group; `None` once it has ended.
     group: Option<Pid>,
     _server: Option<LabChild>,
     _input: Option<NamedTempFile>,
@@ -77,11 +77,11 @@ fn on_cpu(cpu: u32, program: &str, arguments: &str) -> Command {
     command
 }
 
-/// A generator of somebody else, as fast as it goes on one core.
+// A generator of somebody else, as fast as it goes on one core.
 pub(super) enum ProgramContender {
     /// A stream of datagrams to a server of its own that TCP reaches.
     Iperf,
-    /// One frame over and over from a ring shared with the kernel, past the queueing discipline.
+    // One frame repeatedly from a ring shared with the kernel, past the queueing discipline.
     Trafgen,
     /// DNS queries over AF_XDP; a thread per queue, of which there is one.
     Kxdpgun,
@@ -180,7 +180,7 @@ impl GeneratorContender for ProgramContender {
         Ok(Box::new(SenderProgram { child, group, _server: server, _input: input }))
     }
 
-    /// kxdpgun leaves its XDP program, which would be in the way of the next generator.
+    // kxdpgun leaves its XDP program, which would block the next generator.
     fn clear(&self, testbed: &GeneratorTestbed) -> anyhow::Result<()> {
         if !matches!(self, Self::Kxdpgun) {
             return Ok(());

@@ -14,7 +14,8 @@ use crate::machine;
 pub(super) struct GeneratorsReport {
     payload_bytes: usize,
     seconds_each: f64,
-    /// Runnable tasks over the last minute, before: other work on the machine spoils figures.
+    /// Runnable tasks over the last minute before the run: other work on the machine spoils
+    /// figures.
     load_average: Option<f64>,
     comparisons: Vec<GeneratorComparison>,
     skipped: Vec<String>,
@@ -98,7 +99,8 @@ impl GeneratorsReport {
     }
 }
 
-/// A ratio that a bare loop of the same run (`reach`, if one ran) does not have either is not missed.
+// A ratio that a bare loop of the same run (`reach`, if one ran) misses too is not counted as
+// missed.
 fn judge(ratio: f64, at_least: f64, reach: Option<f64>) -> ThresholdVerdict {
     if ratio >= at_least {
         ThresholdVerdict::Pass

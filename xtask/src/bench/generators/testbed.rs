@@ -8,7 +8,7 @@ use linerate_testkit::reflector::{XdpBuilder, XdpService};
 
 use crate::machine;
 
-/// Shorter datagrams are a tool's own greetings (iperf3 sends 4 bytes), and pass.
+// Shorter datagrams are a tool's own control messages (iperf3 sends 4 bytes), and pass.
 const SHORTEST: u16 = 40;
 
 /// A veth pair of one queue, with a service where it ends.
@@ -17,7 +17,7 @@ pub(super) struct GeneratorTestbed {
     lab: Lab,
     /// The CPU that sends.
     pub(super) cpu: u32,
-    /// The CPU for everything else.
+    // The CPU for everything else.
     pub(super) other_cpu: u32,
 }
 

@@ -13,7 +13,7 @@ use super::dns;
 use super::program::ProgramKind;
 use super::testbed::ServersTestbed;
 
-/// How long a server may take to end when it is asked to.
+// Time for a server to end after SIGTERM.
 const ENDING: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +40,10 @@ enum CandidateProgram {
     },
 }
 
-/// A server at work, until this is dropped.
+/// A running server, until this is dropped.
 pub(super) enum CandidateRun {
     Process(LabChild),
-    /// In the kernel alone.
+    // In the kernel alone.
     Program(#[expect(dead_code, reason = "held for its drop")] XdpService),
 }
 
@@ -139,7 +139,7 @@ impl ServerCandidate {
 }
 
 impl CandidateRun {
-    /// Fails with the last output of the server if it has ended.
+    // Fails with the last output of the server if it has ended.
     pub(super) fn check(&mut self, log: &Path) -> anyhow::Result<()> {
         let Self::Process(child) = self else { return Ok(()) };
         if let Some(status) = child.wait_at_most(Duration::ZERO)? {
@@ -151,7 +151,7 @@ impl CandidateRun {
         Ok(())
     }
 
-    /// The process, if it is one.
+    /// The process, unless it runs in the kernel.
     pub(super) fn process(&self) -> Option<u32> {
         match self {
             Self::Process(child) => Some(child.id()),
@@ -161,7 +161,7 @@ impl CandidateRun {
 }
 
 impl Drop for CandidateRun {
-    /// Asks a process to end before it is made to, so that it leaves as little behind as it can.
+    // SIGTERM before SIGKILL, so that the server can clean up its programs and sockets.
     fn drop(&mut self) {
         if let Self::Process(child) = self {
             let _ = child.signal(Signal::TERM);

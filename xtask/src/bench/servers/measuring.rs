@@ -15,7 +15,7 @@ use super::candidate::{CandidateRun, ServerCandidate, ServerProtocol};
 use super::cpu_time;
 use super::testbed::{GeneratorPurpose, ServersTestbed};
 
-/// How long a server may take until it answers.
+// Time for a server to answer after its start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where the first search begins, transactions per second.
@@ -24,13 +24,14 @@ const START: f64 = 50e3;
 /// How many times its capacity a server is asked.
 const OVERLOAD: f64 = 5.0;
 
-/// The rate at which the cost of a transaction is taken, as a share of capacity: nothing is lost there.
+// Share of capacity at which the cost of a transaction is measured: without losses.
 const AT_EASE: f64 = 0.9;
 
 /// The bracket of a search around the result of the previous one.
 const NEIGHBOURHOOD: f64 = 1.15;
 
-/// How much may be lost at a rate that holds. A moment in which another tenant of the machine has the CPU is no limit of a server.
+// Loss at a rate that still holds: a moment in which another tenant of the machine has the CPU is
+// no limit of a server.
 const LOSS: f64 = 0.002;
 
 /// How turns are taken.
@@ -43,7 +44,7 @@ pub(super) struct TurnSample {
     /// Transactions per second at the highest rate that held.
     #[serde(rename = "capacity_per_second")]
     pub(super) capacity: f64,
-    /// Whether the generator was the limit: then it is a lower bound.
+    // Whether the generator was the limit, so that the result is a lower bound.
     pub(super) generator_bound: bool,
     /// Whether the search ended before a rate was confirmed.
     pub(super) unconfirmed: bool,
@@ -55,7 +56,7 @@ pub(super) struct TurnSample {
     pub(super) cycles_per_transaction: Known<f64>,
     /// Instructions, the same.
     pub(super) instructions_per_transaction: Known<f64>,
-    /// CPU time of the server's processes a transaction, ns.
+    // CPU time of the server's processes a transaction, ns.
     pub(super) cpu_ns_per_transaction: Known<f64>,
 }
 
@@ -158,8 +159,8 @@ impl TurnMethod {
         })
     }
 
-    /// The offered multiple of the capacity, and the share of the capacity that was answered. The first part does not count,
-    /// because the server answers from full buffers then.
+    // The offered multiple of the capacity, and the share of the capacity that was answered. The first part does not count,
+    // because the server answers from full buffers then.
     fn overload(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<(f64, f64)> {
         let mode = PacingMode::Rate { per_second: capacity * OVERLOAD };
         generator.run(&LoadSlot { drain: Duration::from_millis(1), ..LoadSlot::new(mode, self.longer()) })?;

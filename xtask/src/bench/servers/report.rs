@@ -23,7 +23,8 @@ pub(super) struct ServersReport {
     payload_bytes: usize,
     search_seconds: f64,
     rounds: u32,
-    /// Runnable tasks over the last minute, before anything: other work on the machine spoils figures.
+    /// Runnable tasks over the last minute before the run: other work on the machine spoils
+    /// figures.
     load_average: Option<f64>,
     parts: Vec<PlacementReport>,
     judged: bool,
@@ -40,7 +41,7 @@ pub(super) struct PlacementReport {
 struct ServerLine {
     name: &'static str,
     how: String,
-    /// Why it is not here, or not in all turns.
+    /// Why it is missing, or missing in some turns.
     not_here: Option<String>,
     capacity_per_second: Option<ConfidenceInterval>,
     generator_bound: bool,

@@ -16,7 +16,7 @@ use super::{ServersBench, dns};
 use crate::bench::echo_load;
 use crate::bench::placement::LongBacklog;
 
-/// Receive buffer of every server's socket, bytes: a moment without CPU is no loss then.
+// Receive buffer of every server's socket, bytes: a moment without CPU then causes no loss.
 pub(super) const BUFFER: usize = 4 << 20;
 
 /// Bytes of UDP payload of an echo request.
@@ -26,7 +26,7 @@ const PORT: u16 = 7777;
 
 const FLOWS: usize = 64;
 
-/// How long a killed server may keep its port.
+// Longest time that a killed server keeps its port.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,9 +84,9 @@ impl ServersTestbed {
         }
     }
 
-    /// Detaches an XDP program that a server left. Knot 3.2 leaves its own even after an orderly
-    /// end, and the program would redirect the next server's packets to no socket. Does nothing
-    /// without a program.
+    // Detaches an XDP program that a server left. Knot 3.2 leaves its own even after an orderly
+    // end, and the program would redirect the next server's packets to no socket. Does nothing
+    // without a program.
     pub(super) fn clear_programs(&self) -> anyhow::Result<()> {
         for mode in ["xdpdrv", "xdpgeneric"] {
             let mut command = Command::new("ip");
@@ -97,7 +97,7 @@ impl ServersTestbed {
         Ok(())
     }
 
-    /// A generator; one at a time has the interface.
+    // A generator; one at a time has the interface.
     pub(super) fn generator(&mut self, asked: GeneratorPurpose) -> anyhow::Result<&mut dyn Generator> {
         if self.generator.as_ref().is_none_or(|(at_hand, _)| *at_hand != asked) {
             self.generator = None;

@@ -13,10 +13,10 @@ use linerate_services::dns::{DnsService, ServedZones, Zones};
 use super::super::dns::ZONE;
 use super::{BUFFER, ProgramKind, REQUEST, ServerProgram};
 
-/// CPU time of [`BusyEcho`] per request, so that one other CPU can send five times its capacity.
+// CPU time of [`BusyEcho`] per request, so that one other CPU can send five times its capacity.
 const WORK: Duration = Duration::from_micros(2);
 
-/// An echo that has something to do: few services have not.
+// An echo with some work per request, like most services.
 struct BusyEcho;
 
 impl Service for BusyEcho {
