@@ -8,5 +8,6 @@ pub mod reflector;
 /// Prints that a test cannot run here, past the capture of the test runner.
 pub fn skip(test: &str, why: impl std::fmt::Display) {
     let line = format!("\nSKIP {test}: {}\n", why.to_string().trim());
+    // `eprintln!` would be captured. One write, so that lines of parallel tests do not mix.
     let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }

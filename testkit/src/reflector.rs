@@ -1,9 +1,9 @@
 //! UDP services of known behaviour, to hold a load generator's account against.
 //!
-//! A [`Reflector`] returns every datagram to where it came from, but for the faults it was given: it drops, doubles,
-//! damages or swaps every n-th, answers late by a known time, has a known capacity, or freezes. It keeps an exact
-//! [`ReflectorAccount`] of what it did. One thread serves; socket and thread belong to the network namespace of the thread that
-//! started them.
+//! A [`Reflector`] returns every datagram to where it came from, but for the faults it was given:
+//! it drops, doubles, damages or swaps every n-th, answers late by a known time, has a known
+//! capacity, or freezes. It keeps an exact [`ReflectorAccount`]. One thread serves; socket and
+//! thread belong to the network namespace of the thread that started them.
 //!
 //! ```
 //! use std::net::UdpSocket;

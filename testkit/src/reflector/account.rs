@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-/// The longest time from request to reply that the histogram distinguishes, ns.
+// The longest time from request to reply that the histogram distinguishes, ns.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Every request of a reflector, by its fate.

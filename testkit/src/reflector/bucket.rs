@@ -14,8 +14,8 @@ impl ReflectorBucket {
         ReflectorBucket { per_ns: per_second / 1e9, depth, tokens: depth, last_ns: None }
     }
 
-    /// Whether a request that arrived at `at_ns` has a token. It goes by arrival, so that a service which is held up
-    /// has the same capacity.
+    // Whether a request that arrived at `at_ns` has a token. By arrival time, so that the capacity
+    // stays the same while the service is delayed.
     pub(crate) fn take(&mut self, at_ns: u64) -> bool {
         let last_ns = self.last_ns.unwrap_or(at_ns);
         let passed = at_ns.saturating_sub(last_ns) as f64;

@@ -171,7 +171,7 @@ fn out_of_range(setting: &'static str, value: &impl ToString, allowed: &'static 
     ReflectorError::OutOfRange { setting, value: value.to_string(), allowed }
 }
 
-/// A duration in whole nanoseconds.
+// A duration in whole nanoseconds.
 pub(crate) fn whole_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
 }

@@ -1,6 +1,7 @@
 //! Which request gets which fault.
 
-/// Every how many requests a fault happens. Each fault counts the requests that those before it left alone.
+/// The interval of each fault, in requests. A fault counts the requests that the faults before it
+/// left intact.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FaultRates {
     pub(crate) drop: FaultCounter,
@@ -8,7 +9,7 @@ pub(crate) struct FaultRates {
     pub(crate) duplicate: FaultCounter,
 }
 
-/// Counts to a number, again and again.
+/// Counts to a number, repeatedly.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FaultCounter {
     nth: Option<u64>,

@@ -14,7 +14,7 @@ impl FreezeSchedule {
         (into >= self.every_ns - self.lasting_ns).then(|| now_ns + self.every_ns - into)
     }
 
-    /// When the next freeze begins that `now_ns` does not lie in.
+    /// Start of the next freeze that does not contain `now_ns`.
     pub(crate) fn next_ns(&self, epoch_ns: u64, now_ns: u64) -> u64 {
         let period = now_ns.saturating_sub(epoch_ns) / self.every_ns;
         let begins = |period| epoch_ns + (period + 1) * self.every_ns - self.lasting_ns;

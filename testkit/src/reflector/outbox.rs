@@ -21,9 +21,9 @@ pub(crate) struct PendingReply {
     pub(crate) to: SockAddr,
     pub(crate) bytes: Vec<u8>,
     pub(crate) kind: PendingKind,
-    /// When its request arrived, ns.
+    // When its request arrived, ns.
     pub(crate) arrived_ns: u64,
-    /// When it leaves, ns.
+    // When it leaves, ns.
     pub(crate) due_ns: u64,
 }
 

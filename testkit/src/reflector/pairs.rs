@@ -58,7 +58,7 @@ impl PairSwapper {
         self.sources.values().filter_map(|source| Some(source.held.as_ref()?.due_ns)).min()
     }
 
-    /// Releases replies that have waited too long at `now_ns`, without a partner.
+    // Releases replies that have waited too long at `now_ns`, without a partner.
     pub(crate) fn release(&mut self, now_ns: u64, mut leave: impl FnMut(PendingReply)) {
         for source in self.sources.values_mut() {
             if source.held.as_ref().is_some_and(|held| held.due_ns <= now_ns) {

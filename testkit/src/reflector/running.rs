@@ -17,7 +17,7 @@ use crate::reflector::error::ReflectorError;
 use crate::reflector::service::{self, ReflectorService};
 use crate::reflector::sys;
 
-/// Receive buffer asked for, bytes: a freeze at a high rate must not become a loss.
+// Receive buffer to request, bytes: at a high rate, a freeze must not cause losses.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 
 /// A reflector at work. It ends when this is dropped.

@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 /// A wait shorter than this is spent busy: longer than it takes to wake up.
 const BUSY_NS: u64 = 150_000;
 
-/// The longest wait, so that the wish to stop is seen.
+// Longest wait, so that a stop is noticed.
 const PATIENCE_NS: u64 = 10_000_000;
 
 /// A reflector's state, on its thread.
@@ -72,7 +72,7 @@ impl ReflectorService {
         }
     }
 
-    /// Serves until it is to stop and nothing is left to do.
+    /// Serves until it is stopped and all work is done.
     pub(crate) fn run(&mut self) {
         loop {
             let stopping = self.stop.load(Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl ReflectorService {
         }
     }
 
-    /// Lets go replies whose partners do not come.
+    /// Releases replies whose partners do not arrive.
     fn release(&mut self, all: bool) {
         if let Some(pairs) = &mut self.pairs {
             let until_ns = if all { u64::MAX } else { clock::now_ns() };
@@ -149,7 +149,7 @@ impl ReflectorService {
         }
     }
 
-    /// Stays away until the end of the freeze, if there is one now.
+    /// Sleeps until the end of the present freeze, if there is one.
     fn be_frozen(&mut self) {
         let (Some(freeze), Some(first_ns)) = (self.freeze, self.first_ns) else { return };
         let began_realtime_ns = clock::now_ns();
@@ -177,7 +177,7 @@ impl ReflectorService {
         self.next_ns().is_none()
     }
 
-    /// Waits for a request, or until something else is to be done.
+    // Waits for a request or other work.
     fn wait(&mut self) {
         if self.busy {
             return std::hint::spin_loop();
@@ -198,7 +198,7 @@ impl ReflectorService {
     }
 }
 
-/// Waits for a datagram for `ns` at most; a signal may end it early.
+// Waits for a datagram for `ns` at most; a signal may end it early.
 fn await_readable(socket: BorrowedFd<'_>, ns: u64) {
     let timeout = clock::timeout(ns);
     // An interrupted wait is an empty one: the caller loops on the clock.

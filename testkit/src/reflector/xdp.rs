@@ -14,10 +14,11 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR")
 ///
 /// The program goes when this is dropped, or when the process ends, however that happens.
 ///
-/// On a veth, its being there lets the other end send XDP frames. Its own replies are XDP frames, too: they arrive only
-/// if the other end has an XDP program as well; GRO alone is not enough for XDP_TX (Linux 6.18, drivers/net/veth.c,
-/// `veth_xdp_flush`). Where a socket of the other end sends, switch off its checksum offload (`ethtool -K IF tx off`):
-/// what leaves a veth with it on has no finished checksum, and neither would the reply.
+/// On a veth, its being there lets the other end send XDP frames. Its own replies are XDP frames,
+/// too: they arrive only if the other end has an XDP program as well; GRO alone is not enough for
+/// XDP_TX (Linux 6.18, drivers/net/veth.c, `veth_xdp_flush`). Where a socket of the other end
+/// sends, switch off its checksum offload (`ethtool -K IF tx off`): otherwise the request leaves
+/// the veth without a finished checksum, and so would the reply.
 #[derive(Debug)]
 pub struct XdpService {
     ebpf: Ebpf,

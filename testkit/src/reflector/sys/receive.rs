@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 
 use socket2::{SockAddr, SockAddrStorage};
 
-/// The longest datagram there is.
+// The longest datagram.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// Room for one control message with a time in it, aligned for its header.
@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 1 << 16;
 #[repr(C, align(8))]
 struct ReflectorControl([u8; 64]);
 
-/// Datagrams received, with their sources and the kernel's receive time.
+// Datagrams received, with their sources and the kernel's receive time.
 pub(crate) struct ReflectorReceiveBatch {
     buffers: Box<[u8]>,
     sources: Box<[libc::sockaddr_storage]>,
@@ -30,7 +30,7 @@ pub(crate) struct ReflectorReceiveBatch {
 pub(crate) struct ReflectorDatagram<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) from: SockAddr,
-    /// When the kernel received it: CLOCK_REALTIME, ns.
+    // When the kernel received it: CLOCK_REALTIME, ns.
     pub(crate) realtime_ns: Option<u64>,
 }
 

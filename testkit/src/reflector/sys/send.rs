@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 
 use socket2::SockAddr;
 
-/// Headers for replies, made once.
+/// Headers for replies, allocated once.
 pub(crate) struct ReflectorSendBatch {
     vectors: Box<[libc::iovec]>,
     messages: Box<[libc::mmsghdr]>,
@@ -25,7 +25,7 @@ impl ReflectorSendBatch {
         }
     }
 
-    /// Sends as many of `replies` as fit, in their order, waiting for room; returns how many the kernel took.
+    // Sends as many of `replies` as fit, in their order, waiting for room; returns how many the kernel took.
     pub(crate) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Asks for the kernel's receive time with each datagram: SCM_TIMESTAMPNS, CLOCK_REALTIME, taken when the packet
-/// enters the stack (socket(7)).
+// Requests the kernel's receive time with each datagram: SCM_TIMESTAMPNS, CLOCK_REALTIME, taken
+// when the packet enters the stack (socket(7)).
 pub(crate) fn request_receive_stamps(socket: BorrowedFd<'_>) -> io::Result<()> {
     let value: libc::c_int = 1;
     let length = size_of_val(&value) as libc::socklen_t;
@@ -17,7 +17,7 @@ pub(crate) fn request_receive_stamps(socket: BorrowedFd<'_>) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Datagrams this socket dropped since it was made (SO_MEMINFO, Linux 4.12; SK_MEMINFO_DROPS, linux/sock_diag.h).
+// Datagrams this socket dropped since it was made (SO_MEMINFO, Linux 4.12; SK_MEMINFO_DROPS, linux/sock_diag.h).
 pub(crate) fn receive_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     const SK_MEMINFO_DROPS: usize = 8;
     let mut values = [0u32; SK_MEMINFO_DROPS + 1];
