@@ -94,13 +94,14 @@ pub(crate) fn any_text(text: &str) {
     drop((network_manager::profile(text, PATH), network_manager::active(text)));
     drop(sysctl_file::assignments(text, PATH));
     drop((script::script(text, PATH), script::interfaces(text, PATH), command::sets(text)));
+    // The results do not matter: no text may make a parser panic.
     let _ = (reader::property(text, "ID_PATH"), reader::matches(text, text));
     let _ = (services::governor(text, "GOVERNOR"), services::spreads_queues(text));
     let _ = (services::flush_line(text), services::firewall_backend(text));
     let _ = (services::audit_enabled(text), services::journal_audits(text));
 }
 
-/// The claim of an owner that would revert a change again and again.
+// The claim of an owner that would revert a change again and again.
 fn lasting_claim(change: &PlannedChange) -> Option<&SettingClaim> {
     let reverts = |claim: &&SettingClaim| {
         claim.acts == EnforcementMode::Always && matches!(claim.agreement, ClaimAgreement::ByHand { .. })

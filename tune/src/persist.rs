@@ -213,9 +213,9 @@ fn and_more(more: &usize) -> String {
     if *more == 0 { String::new() } else { format!(" and {more} more") }
 }
 
-/// Whether sysctl.d can set a sysctl at boot. It cannot if the sysctl appears later: with a module
-/// (`net.netfilter`, `nf_conntrack`), or with an interface unless systemd's udev rule applies it again.
-/// That rule covers the four directories of IPv4 and IPv6 (rules.d/99-systemd.rules of systemd 252).
+// Whether sysctl.d can set a sysctl at boot. It cannot if the sysctl appears later: with a module
+// (`net.netfilter`, `nf_conntrack`), or with an interface unless systemd's udev rule applies it again.
+// That rule covers the four directories of IPv4 and IPv6 (rules.d/99-systemd.rules of systemd 252).
 fn is_for_sysctl_d(setting: &Setting, value: &SettingValue, init: InitSystem) -> bool {
     let Setting::Sysctl(name) = setting else { return false };
     let of_module = name.starts_with("net.netfilter.") || name.starts_with("net.nf_conntrack");
@@ -277,7 +277,7 @@ fn document(
     Ok(document)
 }
 
-/// For systemd loopback is not a device, and it always exists.
+// For systemd loopback is not a device, and it always exists.
 fn systemd_files(document: &PersistedSettings, lasts: &PersistTarget<'_>) -> Vec<PersistFile> {
     let settings: Vec<_> = document.settings.iter().map(|lasting| &lasting.setting).collect();
     let interfaces: Vec<_> = document

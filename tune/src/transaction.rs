@@ -290,7 +290,7 @@ impl<'w> TuneTransaction<'w> {
         Ok(ChangeResult::Refused { why })
     }
 
-    /// The interface's name may belong to another device since the plan was made.
+    // The interface's name may belong to another device since the plan was made.
     fn must_be_the_device<T: ChangeTarget>(
         &mut self,
         target: &T,
@@ -352,7 +352,7 @@ impl<'w> TuneTransaction<'w> {
         Ok(())
     }
 
-    /// Reserves space for the undo, so that a full disk cannot prevent it.
+    // Reserves space for the undo, so that a full disk cannot prevent it.
     fn make_room(&self, setting: &Setting, from: &SettingValue, to: &SettingValue) -> Result<(), TuneError> {
         let held = self.tune().map_or(&[] as &[TrackedSetting], |tune| &tune.tracked);
         let records: Vec<JournalRecord> = held
@@ -399,7 +399,7 @@ fn refusal(error: &SettingError, from: &SettingValue, found: Option<&SettingValu
     }
 }
 
-/// Records as long as those of a change and its undo, for reserving space.
+// Records as long as those of a change and its undo, for reserving space.
 fn room_for(tune: u64, setting: &Setting, value: &SettingValue) -> Vec<JournalRecord> {
     let change = JournalRecord::Intent {
         tune,

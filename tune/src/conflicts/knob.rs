@@ -48,7 +48,7 @@ pub(super) struct OwnedSetting {
     pub(super) knob: OwnedKnob,
     /// A pattern of interfaces. `None`: all interfaces, or a knob of the host.
     pub(super) interface: Option<String>,
-    /// `None` if the value is unknown, such as a shell variable.
+    // `None` if the value is unknown, such as a shell variable.
     pub(super) to: Option<String>,
 }
 
@@ -71,7 +71,8 @@ impl OwnedKnob {
     }
 }
 
-/// The path of a sysctl below `/proc/sys`: its first separator says which of `.` and `/` separates (sysctl.d(5)).
+// The path of a sysctl below `/proc/sys`. Its first separator, `.` or `/`, determines the separator
+// (sysctl.d(5)).
 pub(crate) fn sysctl_path(name: &str) -> String {
     if name.find(['.', '/']).and_then(|at| name.as_bytes().get(at)) == Some(&b'/') {
         return name.to_owned();
@@ -84,7 +85,7 @@ pub(crate) fn sysctl_path(name: &str) -> String {
     name.chars().map(swapped).collect()
 }
 
-/// The name of a feature that `ethtool -K` accepts. The kernel and `ethtool -k` use others.
+// The name of a feature that `ethtool -K` accepts. The kernel and `ethtool -k` use others.
 pub(super) fn feature(name: &str) -> &str {
     match name {
         "rx-gro" | "generic-receive-offload" => "gro",

@@ -7,7 +7,7 @@ use super::owner::{ConfiguredSetting, FoundOwners};
 use super::reader::{ConfigurationReader, ConfiguredInterface, matches};
 use crate::claim::{ClaimAgreement, EnforcementMode};
 
-/// In order of precedence: a file hides files of the same name in later directories.
+// In order of precedence: a file hides files of the same name in later directories.
 const DIRECTORIES: [&str; 5] = [
     "/etc/systemd/network",
     "/run/systemd/network",
@@ -16,7 +16,7 @@ const DIRECTORIES: [&str; 5] = [
     "/lib/systemd/network",
 ];
 
-/// Keys of `[Link]` that ethtool has words for. Coalescing times are spans such as `50us`.
+// Keys of `[Link]` that ethtool has words for. Coalescing times are spans such as `50us`.
 const KEYS: [(&str, EthtoolKind, &str); 27] = [
     ("RxBufferSize", EthtoolKind::Ring, "rx"),
     ("RxMiniBufferSize", EthtoolKind::Ring, "rx-mini"),
@@ -177,7 +177,7 @@ pub(super) fn lines(text: &str, path: &str) -> Vec<ConfigurationLine> {
     ini::entries(text).filter_map(line).collect()
 }
 
-/// A span with one unit (systemd.time(7)); without a unit, seconds.
+// A span with one unit (systemd.time(7)); without a unit, seconds.
 fn microseconds(span: &str) -> Option<u64> {
     let end = span.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(span.len());
     let (number, unit) = span.split_at_checked(end)?;
@@ -190,7 +190,7 @@ fn microseconds(span: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-/// The command that adds a drop-in to the file that counts. A new .link file would replace all of that file.
+// The command that adds a drop-in to the file that counts. A new .link file would replace all of that file.
 fn drop_in(line: &ConfigurationLine, set: &OwnedSetting) -> String {
     let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
     let key = line.text.split('=').next().unwrap_or_default();

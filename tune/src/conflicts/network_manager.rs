@@ -111,7 +111,7 @@ fn line(key: &str, entry: &ini::IniEntry<'_>, path: &str) -> Option<Configuratio
 }
 
 impl ConnectionProfile {
-    /// Whether the profile applies to an interface: by the active profile if that is known, else by its conditions.
+    // Whether the profile applies to an interface: by the active profile if that is known, else by its conditions.
     fn is_for(&self, interface: &ConfiguredInterface, active: Option<&str>) -> bool {
         if let Some(active) = active {
             return self.uuid == active;

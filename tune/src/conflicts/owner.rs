@@ -14,7 +14,7 @@ pub(super) trait SettingOwner {
     /// The owner's effect on this setting, if it contradicts the planned value.
     fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim>;
 
-    /// How the owner can be made to leave the settings of a whole plan alone. `None` if one agreement per claim is enough.
+    // How the owner can be made to leave the settings of a whole plan alone. `None` if one agreement per claim is enough.
     fn terms(&self, _plan: &TunePlan) -> Option<OwnerTerms> {
         None
     }
@@ -40,7 +40,6 @@ pub(super) type AgreementFor = Box<dyn Fn(&WantedKnob<'_>, &OwnedSetting) -> Cla
 /// An owner that sets fixed values: a service, or one line of a configuration file.
 pub(super) struct ConfiguredSetting {
     pub(super) owner: &'static str,
-    /// See [`SettingClaim::what`].
     pub(super) what: String,
     pub(super) read_from: String,
     pub(super) acts: EnforcementMode,
@@ -67,7 +66,7 @@ pub(super) fn by_hand(command: impl Into<String>) -> AgreementFor {
     Box::new(move |_, _| ClaimAgreement::ByHand { commands: commands.clone() })
 }
 
-/// A planned change, as knobs that owners may set too.
+// A planned change, as knobs that owners may set too.
 pub(super) struct WantedKnob<'a> {
     pub(super) setting: &'a Setting,
     pub(super) to: &'a SettingValue,

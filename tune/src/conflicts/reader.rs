@@ -107,13 +107,13 @@ impl<'a> ConfigurationReader<'a> {
     }
 }
 
-/// A property in udev's database file of a device: `E:NAME=VALUE` (systemd 252, src/libsystemd/sd-device).
+// A property in udev's database file of a device: `E:NAME=VALUE` (systemd 252, src/libsystemd/sd-device).
 pub(super) fn property<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let line = |line: &'a str| line.strip_prefix("E:")?.strip_prefix(name)?.strip_prefix('=');
     text.lines().find_map(line).filter(|value| !value.is_empty())
 }
 
-/// Matches a pattern with `*` and `?` as glob(7) does, but without its brackets.
+// Matches a pattern with `*` and `?` as glob(7) does, but without its brackets.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut seen) = (0, 0);

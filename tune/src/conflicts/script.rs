@@ -26,7 +26,7 @@ const SCRIPTS: [(&str, &[&str]); 3] = [
 /// Debian's ethtool script applies `/etc/network/interfaces`, which is read by itself.
 const ETHTOOL_SCRIPT: &str = "ethtool";
 
-/// Options of `/etc/network/interfaces` (interfaces(5), ethtool's if-up.d script of Debian 12).
+// Options of `/etc/network/interfaces` (interfaces(5), ethtool's if-up.d script of Debian 12).
 const OPTIONS: [(&str, EthtoolKind); 3] = [
     ("offload-", EthtoolKind::Feature),
     ("hardware-dma-ring-", EthtoolKind::Ring),
@@ -133,7 +133,7 @@ fn script_line(
     (!sets.is_empty()).then(|| ScriptLine { at: format!("{path}:{number}"), text, sets })
 }
 
-/// The interface that a udev rule matches: `KERNEL=="eth*"`, `NAME=="eth0"`, `ENV{INTERFACE}=="eth0"`.
+// The interface that a udev rule matches: `KERNEL=="eth*"`, `NAME=="eth0"`, `ENV{INTERFACE}=="eth0"`.
 fn rule_interface(line: &str) -> Option<&str> {
     ["KERNEL==\"", "NAME==\"", "ENV{INTERFACE}==\""].iter().find_map(|key| {
         let (_, rest) = line.split_once(key)?;

@@ -7,7 +7,7 @@ use super::owner::{AgreementFor, ConfiguredSetting, FoundOwners, SettingOwner, b
 use super::reader::ConfigurationReader;
 use crate::claim::{ClaimAgreement, EnforcementMode};
 
-/// Process names, of which the kernel keeps 15 bytes; owner, effect, mode and command.
+// Process names, of which the kernel keeps 15 bytes; owner, effect, mode and command.
 const GOVERNOR_DAEMONS: [(&str, &str, &str, EnforcementMode, &str); 3] = [
     (
         "power-profiles-",
@@ -40,7 +40,7 @@ const GOVERNOR_SERVICES: [(&str, &str, &str); 4] = [
     ("/etc/tlp.conf", "CPU_SCALING_GOVERNOR_ON_AC", "tlp"),
 ];
 
-/// Process names of Google's guest agent, of which the kernel keeps 15 bytes.
+// Process names of Google's guest agent, of which the kernel keeps 15 bytes.
 const GOOGLE_AGENT: [&str; 2] = ["google_guest_ag", "google_guest_co"];
 
 /// Files of Google's guest agent (its README, "Instance Setup"). The distribution's file is the second and yields.
@@ -249,6 +249,7 @@ fn auditd(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
 fn journald(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
     let mut paths = vec!["/etc/systemd/journald.conf".to_owned()];
     paths.extend(reader.layered(&JOURNALD, ".conf"));
+    // Drop-ins are read after the main file, and the last value wins.
     let (at, on) = paths.iter().rev().find_map(|path| {
         let (line, on) = journal_audits(&reader.read(path)?)?;
         Some((format!("{path}:{line}"), on))
@@ -269,7 +270,7 @@ fn audit_service(owner: &'static str, read_from: String, command: &str) -> Confi
     }
 }
 
-/// Whether a file of journald.conf(5) switches auditing on, and its line.
+// Whether a file of journald.conf(5) switches auditing on, and its line.
 pub(super) fn journal_audits(text: &str) -> Option<(usize, bool)> {
     let entry =
         ini::entries(text).filter(|entry| (entry.section, entry.key) == ("Journal", "Audit")).last()?;

@@ -8,7 +8,7 @@ use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 const DIRECTORIES: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
 
-/// sysctl(8) reads this file last with --system. systemd reads it only through a link in one of the directories above.
+// sysctl(8) reads this file last with --system. systemd reads it only through a link in one of the directories above.
 const LAST: &str = "/etc/sysctl.conf";
 
 /// `tune persist` writes this file, and replaces it the next time.
@@ -54,7 +54,7 @@ pub(super) fn assignments(text: &str, path: &str) -> Vec<SysctlLine> {
 }
 
 impl SysctlFiles {
-    /// The line that counts: the last with the exact name, else the last pattern that matches.
+    // The line that counts: the last with the exact name, else the last pattern that matches.
     fn deciding(&self, path: &str) -> Option<&ConfigurationLine> {
         let named = |line: &&SysctlLine| match &line.line.set.knob {
             OwnedKnob::Sysctl(name) => {
@@ -113,7 +113,7 @@ fn name_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Whether systemd's 99-systemd.rules applies a sysctl again for each interface that appears.
+// Whether systemd's 99-systemd.rules applies a sysctl again for each interface that appears.
 fn of_interface(path: &str) -> bool {
     let mut parts = path.split('/');
     let names = (parts.next(), parts.next(), parts.next(), parts.next());

@@ -15,14 +15,14 @@ use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 const ACTIVE: [&str; 2] = ["/etc/tuned/active_profile", "/etc/tuned/post_loaded_profile"];
 
-/// Directories of profiles, in order of precedence. The second and fourth are those of TuneD before 2.23.
+// Directories of profiles, in order of precedence. The second and fourth are those of TuneD before 2.23.
 const DIRECTORIES: [&str; 4] =
     ["/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"];
 
 /// Name of the profile that the suggested commands create.
 const OURS: &str = "linerate";
 
-/// The most profiles that are read: a guard against endless inclusion.
+// The most profiles that are read: a guard against endless inclusion.
 const MOST_PROFILES: usize = 64;
 
 /// The CPUs that the active profile keeps interrupts off.
@@ -177,7 +177,7 @@ fn sets(kind: &str, devices: &str, choice: &TunedOption) -> Vec<OwnedSetting> {
     }
 }
 
-/// `rx 4096 tx 512`, in which colons, commas and semicolons may separate, too.
+// `rx 4096 tx 512`, in which colons, commas and semicolons may separate, too.
 fn of_devices(kind: EthtoolKind, devices: &str, value: &str) -> Vec<OwnedSetting> {
     let words: Vec<&str> = value.split([' ', '\t', ':', ',', ';']).filter(|word| !word.is_empty()).collect();
     // Exclusions (`!eth0`) are ignored: a claim too many is better than one too few.

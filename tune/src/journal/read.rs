@@ -55,9 +55,9 @@ pub(super) struct ParsedJournal {
     newer: Option<(u64, String)>,
 }
 
-/// Reads all lines that are records. A damaged line costs no other line. A line of a later version
-/// ends the reading, because this version must not append after a record that it does not
-/// understand.
+// Reads all lines that are records. A damaged line costs no other line. A line of a later version
+// ends the reading, because this version must not append after a record that it does not
+// understand.
 pub(super) fn parse(text: &[u8]) -> ParsedJournal {
     let mut parsed = ParsedJournal::default();
     let mut rest = text;
@@ -128,8 +128,8 @@ impl ParsedJournal {
         }
     }
 
-    /// Why nobody may write on; none for a torn line, which is cut off, and for damaged ones, which
-    /// stay.
+    // Why appending is refused. `None` for a torn line, which is cut off, and for damaged lines,
+    // which stay.
     pub(super) fn refusal(&self, path: &str) -> Option<JournalError> {
         let (line, why) = self.newer.clone()?;
         Some(JournalError::Newer { path: path.to_owned(), line, why })

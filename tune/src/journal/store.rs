@@ -147,7 +147,7 @@ pub(super) fn holder_pid(file: &File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Opens a file for reading if it is there, and is nobody else's.
+// Opens a file for reading if it exists. Only its owner may have been able to write it.
 fn open_to_read(path: &Path) -> Result<Option<File>, JournalError> {
     let opened = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     match opened {

@@ -43,6 +43,7 @@ impl JournalWriter {
             return Err(error);
         }
         if parsed.length < text.len() as u64 {
+            // On disk before the next record is appended, or a crash could leave both.
             let cut = file.set_len(parsed.length).and_then(|()| file.sync_all());
             cut.map_err(|error| file_error(&path, "cut off its torn last line", error))?;
         }
@@ -162,6 +163,7 @@ impl JournalWriter {
             }
             let file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
             file.write_all_at(&text, 0)?;
+            // Before the rename: after a power failure the path must not name an empty file.
             file.sync_all()?;
             std::fs::rename(&temporary, &path)
         };
@@ -214,7 +216,7 @@ fn take_lock(path: &Path, wait: lock::LockWait) -> Result<File, JournalError> {
     Ok(file)
 }
 
-/// Opens a file for reading and writing that is this user's alone, and makes it if need be.
+// Opens a file that only this user can access for reading and writing; creates it if necessary.
 fn open_private(path: &Path) -> Result<File, JournalError> {
     let file = File::options()
         .read(true)
@@ -229,7 +231,7 @@ fn open_private(path: &Path) -> Result<File, JournalError> {
     Ok(file)
 }
 
-/// Makes a directory of mode 0700, and those above it.
+/// Creates a directory of mode 0700, and its parents.
 fn make_directory(path: &Path) -> Result<(), JournalError> {
     let error = |error| file_error(path, "make or open the directory", error);
     if !path.is_dir() {
@@ -246,6 +248,7 @@ fn make_directory(path: &Path) -> Result<(), JournalError> {
     must_be_ours(&File::open(path).map_err(error)?, path)
 }
 
+// fsync of a file does not make its directory entry durable (fsync(2)).
 fn sync_directory(path: &Path) -> Result<(), JournalError> {
     File::open(path)
         .and_then(|directory| directory.sync_all())

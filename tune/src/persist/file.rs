@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::FileContent;
 use crate::journal::record::WrittenFile;
 
-/// A larger file is not ours.
+// A larger file is not written by linerate.
 const LARGEST_FILE: u64 = 16 << 20;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
@@ -46,7 +46,7 @@ pub(super) enum PathOccupant {
         /// Whether it is a symbolic link.
         link: bool,
     },
-    /// A directory, a device, or something too large.
+    // A directory, a device, or something too large.
     Other,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PlaceErro
     }
 }
 
-/// Makes a directory unless it exists. Its parent has to exist.
+// Creates a directory unless it exists. Its parent has to exist.
 pub(super) fn make_directory(path: &Path) -> Result<(), PlaceError> {
     let spot = OpenedDirectory::of(path)?;
     match rustix::fs::mkdirat(&spot.directory, &spot.name, DIRECTORY_MODE) {
@@ -123,7 +123,7 @@ impl OpenedDirectory {
         Ok(Self { directory, name: name.to_owned(), path: path.to_owned() })
     }
 
-    /// Like [`Self::of`], but `None` if the directory is missing.
+    // Like [`Self::of`], but `None` if the directory is missing.
     pub(super) fn find(path: &Path) -> Result<Option<Self>, PlaceError> {
         match Self::of(path) {
             Err(PlaceError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -178,6 +178,7 @@ impl OpenedDirectory {
             self.rename_to_nothing(&new.name)
         };
         if let Err(errno) = renamed {
+            // The first error counts. A leftover has a fixed name, which the next write removes.
             let _ = new.remove();
             return Err(self.refused("write", errno));
         }
@@ -204,6 +205,7 @@ impl OpenedDirectory {
         rustix::fs::fchmod(&file, FILE_MODE).map_err(|errno| self.refused("set the mode of", errno))?;
         let mut file = File::from(file);
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|source| {
+            // As above: the write error is the one to report.
             let _ = self.remove();
             self.failed("write", source)
         })
@@ -245,7 +247,7 @@ impl OpenedDirectory {
     }
 }
 
-/// A fixed name, so that the file is found again after a kill. sysctl.d, systemd and run-parts ignore it.
+// A fixed name, so that the file is found again after a kill. sysctl.d, systemd and run-parts ignore it.
 fn temporary_name(name: &str) -> String {
     format!(".{name}.linerate-new")
 }

@@ -36,11 +36,11 @@ impl DeviceIdentity {
         Ok(Self { interface: interface.to_owned(), attached_at, port, address })
     }
 
-    /// Looks for the device among the present interfaces.
-    ///
-    /// Hardware is found by its attachment; if nothing is attached there, by its hardware address, because
-    /// the card may have been moved. The attachment goes first because the interfaces of a bond share one
-    /// address. A software interface is found by its name.
+    // Looks for the device among the present interfaces.
+    //
+    // Hardware is found by its attachment; if nothing is attached there, by its hardware address, because
+    // the card may have been moved. The attachment goes first because the interfaces of a bond share one
+    // address. A software interface is found by its name.
     #[must_use]
     pub(super) fn find(&self, present: &[DeviceIdentity]) -> DevicePosition {
         let Some(place) = &self.attached_at else {
@@ -102,9 +102,9 @@ pub(super) fn present(host: &Host) -> Result<Vec<DeviceIdentity>, HostError> {
     Ok(names.iter().filter_map(|name| DeviceIdentity::observe(host, name).ok()).collect())
 }
 
-/// The attachment in the target of `/sys/class/net/IF`: `../../devices/ATTACHMENT/net/IF`. A `virtioN` at
-/// its end is removed, because devices are numbered in the order of discovery (Linux 6.18
-/// drivers/virtio/virtio.c, `register_virtio_device`), so that another disk changes the number.
+// The attachment in the target of `/sys/class/net/IF`: `../../devices/ATTACHMENT/net/IF`. A `virtioN` at
+// its end is removed, because devices are numbered in the order of discovery (Linux 6.18
+// drivers/virtio/virtio.c, `register_virtio_device`), so that another disk changes the number.
 fn attachment(link: &str) -> Option<&str> {
     let (_, below) = link.split_once("devices/")?;
     let (place, _) = below.rsplit_once("/net/")?;

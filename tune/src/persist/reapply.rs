@@ -82,7 +82,7 @@ impl fmt::Display for ReappliedSetting {
 /// Settings of the document up to a link reset, on this host.
 struct ReapplyPart {
     plan: TunePlan,
-    /// Settings that need no change or cannot be changed.
+    // Settings that need no change or cannot be changed.
     settled: Vec<ReappliedSetting>,
 }
 
@@ -202,8 +202,8 @@ fn change(setting: Setting, from: SettingValue, to: SettingValue) -> PlannedChan
     PlannedChange { findings, ..PlannedChange::new(setting, from, to, "it was made to last") }
 }
 
-/// Resolves conflicts with other owners, and skips changes that they would revert. Settings in effect
-/// count, too: a restarted irqbalance has no ban for interrupts that are in place.
+// Resolves conflicts with other owners, and skips changes that they would revert. Settings in effect
+// count, too: a restarted irqbalance has no ban for interrupts that are in place.
 fn agree(plan: &mut TunePlan, settled: &mut Vec<ReappliedSetting>, host: &Host) {
     let is_so = |change: &PlannedChange| change.setting.same(&change.from, &change.to);
     let of_others = |change: &PlannedChange| matches!(change.setting, Setting::IrqAffinity { .. });
@@ -236,7 +236,7 @@ fn why_left(plan: &TunePlan, change: &PlannedChange) -> String {
     )
 }
 
-/// Whether drivers reset the interface for this setting, so that queues and vectors change.
+// Whether drivers reset the interface for this setting, so that queues and vectors change.
 fn resets_link(setting: &Setting) -> bool {
     plan::interrupts(setting) == ChangeImpact::Link
 }

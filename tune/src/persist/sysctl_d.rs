@@ -20,8 +20,8 @@ pub(super) fn is_expressible(name: &str, value: &SettingValue) -> bool {
     name_is_plain && !text.is_empty() && !text.contains(|letter: char| letter.is_control() && letter != '\t')
 }
 
-/// The lines for these sysctls, by dotted name. A component with a dot, such as `eth0.5`, is written as a
-/// path, which both sysctl.d(5) and sysctl(8) accept.
+// The lines for these sysctls, by dotted name. A component with a dot, such as `eth0.5`, is written as a
+// path, which both sysctl.d(5) and sysctl(8) accept.
 pub(super) fn lines(settings: &[(&str, &SettingValue)]) -> String {
     settings.iter().fold(String::new(), |mut text, (name, value)| {
         let name = if name.contains('/') { sysctl_path(name) } else { (*name).to_owned() };

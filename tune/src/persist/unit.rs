@@ -44,7 +44,7 @@ pub(super) fn units(
     units
 }
 
-/// Path and target of the links that `systemctl enable` would make.
+// Path and target of the links that `systemctl enable` would make.
 pub(super) fn links(settings: &[&Setting], interfaces: &[&str]) -> Vec<(String, String)> {
     let target = |unit: &str| format!("../{unit}");
     let mut links: Vec<_> = wanted_by(settings)
@@ -116,9 +116,9 @@ fn head(description: &str, runs: UnitCommands<'_>) -> String {
     )
 }
 
-/// The sandbox permits a program below /home or /root, the journal, and kernel settings. A run also undoes
-/// overdue tunes, which may include threads (`CAP_SYS_NICE`), sockets of other processes
-/// (`CAP_SYS_PTRACE`, pidfd_getfd) and steering programs (`CAP_BPF`).
+// The sandbox permits a program below /home or /root, the journal, and kernel settings. A run also undoes
+// overdue tunes, which may include threads (`CAP_SYS_NICE`), sockets of other processes
+// (`CAP_SYS_PTRACE`, pidfd_getfd) and steering programs (`CAP_BPF`).
 pub(super) const SANDBOX: &str = "\
 NoNewPrivileges=yes
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_PTRACE CAP_BPF CAP_PERFMON CAP_AUDIT_CONTROL \
@@ -155,12 +155,12 @@ pub(super) fn is_expressible(path: &str) -> bool {
     path.starts_with('/') && !path.contains(char::is_control)
 }
 
-/// A word of a command line, in which systemd expands variables (systemd.service(5)).
+// A word of a command line, in which systemd expands variables (systemd.service(5)).
 fn argument(text: &str) -> String {
     word(text).replace('$', "$$")
 }
 
-/// A literal word of a list (systemd.syntax(7)).
+// A literal word of a list (systemd.syntax(7)).
 fn word(text: &str) -> String {
     let text = specifiers(text).replace('\\', "\\\\").replace('"', "\\\"");
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+=:@%,$".contains(&byte);
@@ -176,7 +176,7 @@ fn device_unit(interface: &str) -> String {
     format!("sys-subsystem-net-devices-{}.device", escape_from(interface, false))
 }
 
-/// Escapes a text for the name of a unit (systemd.unit(5)).
+// Escapes a text for the name of a unit (systemd.unit(5)).
 fn escape(text: &str) -> String {
     escape_from(text, true)
 }

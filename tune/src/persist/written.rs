@@ -140,7 +140,7 @@ impl PersistFiles {
 }
 
 impl PendingFile<'_> {
-    /// Writes the file unless it is unchanged.
+    // Writes the file unless it is unchanged.
     fn write(&self) -> Result<bool, PlaceError> {
         if self.occupant.is(&self.recorded) {
             return Ok(false);

@@ -7,7 +7,7 @@ use linerate_host::{Host, Setting, SettingValue};
 
 use crate::journal::RecordedTune;
 
-/// `USER_HZ`: the unit of start times in `/proc/PID/stat` on all architectures of Linux but alpha.
+// `USER_HZ`: the unit of start times in `/proc/PID/stat` on all architectures of Linux but alpha.
 const TICKS_PER_SECOND: u64 = 100;
 
 /// The threads in and below the tune's processes that started after the tune and have the CPUs that
@@ -71,7 +71,7 @@ fn parent(host: &Host, pid: u32) -> Option<u32> {
     text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// A moment in clock ticks since boot, rounded down by a second.
+// A moment in clock ticks since boot, rounded down by a second.
 fn ticks_at(host: &Host, unix_seconds: u64) -> Option<u64> {
     let text = host.read("/proc/stat").ok()?;
     let boot: u64 = text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;

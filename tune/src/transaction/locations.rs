@@ -11,7 +11,7 @@ pub(crate) struct SettingLocations<'h> {
     host: &'h Host,
     /// Interfaces that were renamed or are gone.
     moved: Vec<(String, SettingLocation)>,
-    /// Why the tune's network namespace cannot be reached.
+    // Why the tune's network namespace cannot be reached.
     unreachable: Option<String>,
     /// Whether the calling thread is in another namespace.
     pub(crate) is_elsewhere: bool,
@@ -67,7 +67,7 @@ impl<'h> SettingLocations<'h> {
         }
     }
 
-    /// The former name of a setting's interface, if that was renamed or is gone.
+    /// The former name of a setting's interface, if it was renamed or removed.
     pub(crate) fn name_before(&self, setting: &Setting) -> Option<String> {
         let concerns = |name: &str| match setting {
             Setting::IrqAffinity { action, .. } => names(action, name).is_some(),
@@ -76,8 +76,8 @@ impl<'h> SettingLocations<'h> {
         self.moved.iter().map(|(name, _)| name).find(|name| concerns(name)).cloned()
     }
 
-    /// Finds an interrupt whose name contains that of its interface. Drivers name interrupts when an
-    /// interface comes up, so that after a renaming the old name stays until the interface was down.
+    // Finds an interrupt whose name contains that of its interface. Drivers name interrupts when an
+    // interface comes up, so that after a renaming the old name stays until the interface was down.
     fn find_interrupt(&self, irq: u32, action: &str) -> Result<Setting, String> {
         let named = |action: String| Setting::IrqAffinity { irq, action };
         let concerned =

@@ -43,7 +43,7 @@ impl TuneNamespace {
         }
     }
 
-    /// Why its settings cannot be read from here; `None` if they can.
+    // Why its settings cannot be read from here; `None` if they can.
     pub(super) fn why_not(self) -> Option<String> {
         match self {
             Self::Here => None,

@@ -150,9 +150,9 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         Ok(())
     }
 
-    /// The kernel refuses fewer channels while the indirection table names queues that would go
-    /// (`ethtool_check_max_channel`, net/ethtool/common.c, Linux 6.18). Therefore the table is restored
-    /// first if it fits both counts, and again after the channels, because drivers reset it.
+    // The kernel refuses fewer channels while the indirection table names queues that would go
+    // (`ethtool_check_max_channel`, net/ethtool/common.c, Linux 6.18). Therefore the table is restored
+    // first if it fits both counts, and again after the channels, because drivers reset it.
     fn make_fit(&mut self, setting: &Setting) -> Result<(), JournalError> {
         let Setting::Channels { interface } = setting else { return Ok(()) };
         let table = Setting::RssTable { interface: interface.clone() };
