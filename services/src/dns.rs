@@ -95,8 +95,8 @@ impl Zones {
 #[derive(Debug)]
 pub struct ServedZones {
     zones: Mutex<Arc<Zones>>,
-    /// One reference per answerer, so that an exchange frees the old zones even if an answerer is idle, and answerers share
-    /// no lock.
+    // One reference per answerer, so that an exchange frees the old zones even if an answerer is idle, and answerers share
+    // no lock.
     references: Mutex<Vec<Weak<ZonesReference>>>,
 }
 

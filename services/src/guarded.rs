@@ -17,9 +17,9 @@ const FIRST_CLIENT_PORT: u16 = 1024;
 pub struct GuardedService<S> {
     inner: S,
     allowed: Vec<Net>,
-    /// Whether requests from servers' ports are answered, too.
+    // Whether requests from servers' ports are answered, too.
     servers: bool,
-    /// Set after the start if the kernel chose the port.
+    // Set after the start if the kernel chose the port.
     own_port: Arc<AtomicU16>,
     refusals: Arc<RefusalCounters>,
 }

@@ -330,8 +330,8 @@ fn verify(
     }
 }
 
-/// Writes a reply: the Message-Authenticator first, because the forgery of CVE-2024-3596 needs attributes before it; then
-/// the user's attributes and the Proxy-States of the request, in their order.
+// Writes a reply: the Message-Authenticator first, because the forgery of CVE-2024-3596 needs attributes before it; then
+// the user's attributes and the Proxy-States of the request, in their order.
 fn write(
     reply: &mut [u8],
     request: RadiusPacket<'_>,

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linerate_engine::{Action, Request, Service};
 
-/// Ethernet header 14, checksum 4, and the UDP header 8.
+// Ethernet header 14, checksum 4, and the UDP header 8.
 const FRAME_AND_UDP_BYTES: usize = 26;
-/// The shortest frame, checksum included (IEEE 802.3).
+// The shortest frame, checksum included (IEEE 802.3).
 const SHORTEST_FRAME_BYTES: usize = 64;
-/// Preamble, delimiter and gap of each frame (IEEE 802.3).
+// Preamble, delimiter and gap of each frame (IEEE 802.3).
 const BETWEEN_FRAMES_BYTES: usize = 20;
 
 /// Bytes that one worker's sink received. Aligned to 128 bytes, because some CPUs fetch cache lines in pairs.

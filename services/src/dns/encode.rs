@@ -4,9 +4,9 @@ use super::query::HEADER;
 use super::rtype;
 use super::store::{BucketIndex, WireName, Zones};
 
-/// The highest offset of a pointer (RFC 1035, section 4.1.4).
+// The highest offset of a pointer (RFC 1035, section 4.1.4).
 const FARTHEST: usize = 0x3fff;
-/// Slots for name suffixes of one message. At most half are used; further names are not compressed.
+// Slots for name suffixes of one message. At most half are used; further names are not compressed.
 const SLOTS: usize = 4096;
 
 /// The owner name of a record in a reply.
@@ -79,7 +79,7 @@ pub(crate) struct MessageEncoder<'a> {
 }
 
 impl<'a> MessageEncoder<'a> {
-    /// Starts after the question with the name `question`; writes up to `limit`.
+    // Starts after the question with the name `question`; writes up to `limit`.
     pub(crate) fn new(
         zones: &'a Zones,
         places: &'a mut NameOffsets,
@@ -150,6 +150,7 @@ impl<'a> MessageEncoder<'a> {
 
     fn name(&mut self, name: &[u8]) {
         self.places.name.set(name);
+        // From the longest suffix down: the first one found gives the shortest message.
         for labels in (1..=self.places.name.labels).rev() {
             if self.over {
                 return;

@@ -51,9 +51,9 @@ impl Default for DnsRateLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitVerdict {
     Send,
-    /// Above the rate limit: truncated.
+    // Above the rate limit: truncated.
     Slip,
-    /// Above the surplus limit: truncated.
+    // Above the surplus limit: truncated.
     Cut,
     Drop,
 }
@@ -72,19 +72,19 @@ struct LimitBucket {
 struct TokenBucket {
     /// Surplus that is left.
     bytes: u32,
-    /// Time of the last refill, in milliseconds since the start.
+    // Time of the last refill, in milliseconds since the start.
     filled_ms: u64,
 }
 
-/// Each worker has a limiter. The kernel spreads the flows of a network over workers, so a network may get the limit from
-/// each worker.
+// Each worker has a limiter. The kernel spreads the flows of a network over workers, so a network may get the limit from
+// each worker.
 #[derive(Debug)]
 pub(crate) struct DnsLimiter {
     limit: DnsRateLimit,
     buckets: Box<[LimitBucket]>,
     surplus: Box<[TokenBucket]>,
     began: Instant,
-    /// Random, so that nobody can choose addresses that share a victim's bucket.
+    // Random, so that nobody can choose addresses that share a victim's bucket.
     secret: u64,
 }
 

@@ -3,7 +3,7 @@
 use super::rtype;
 
 pub(crate) const HEADER: usize = 12;
-/// Longest name in wire form (RFC 1035, section 3.1).
+// Longest name in wire form (RFC 1035, section 3.1).
 pub(crate) const LONGEST_NAME: usize = 255;
 
 /// Bits of the second and third 16 bits of the header.
@@ -33,10 +33,10 @@ pub(crate) const CLASS_IN: u16 = 1;
 pub(crate) const CLASS_CH: u16 = 3;
 pub(crate) const CLASS_ANY: u16 = 255;
 
-/// EDNS fields (RFC 6891).
+// EDNS fields (RFC 6891).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EdnsInfo {
-    /// The longest reply over UDP that the client accepts.
+    // The longest reply over UDP that the client accepts.
     pub(crate) size: u16,
     /// The DO bit.
     pub(crate) dnssec_ok: bool,
@@ -57,7 +57,7 @@ pub(crate) enum ParsedQuery {
     Silence,
     /// Reply with a header only, with these flags and code.
     Header(u16),
-    /// No question, only EDNS: reply with a header and EDNS (RFC 7873, section 5.4).
+    // No question, only EDNS: reply with a header and EDNS (RFC 7873, section 5.4).
     Bare(u16, EdnsInfo),
     /// An EDNS version other than 0, and the length of the name.
     BadVersion(usize),

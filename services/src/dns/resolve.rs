@@ -13,7 +13,7 @@ use super::zonefile::is_below;
 pub(crate) enum DnsSection {
     Answer,
     Authority,
-    /// Addresses of name servers inside the delegated zone, which clients need to reach it (RFC 9471).
+    // Addresses of name servers inside the delegated zone, which clients need to reach it (RFC 9471).
     Glue,
     /// The zone's name servers next to an answer.
     Servers,
@@ -57,17 +57,17 @@ pub(crate) struct AnswerSet {
     pub(crate) ttl: Option<u32>,
 }
 
-/// Extended error codes (RFC 8914).
+// Extended error codes (RFC 8914).
 pub(crate) mod extended {
     pub(crate) const PROHIBITED: u16 = 18;
     pub(crate) const NOT_AUTHORITATIVE: u16 = 20;
     pub(crate) const NOT_SUPPORTED: u16 = 21;
 }
 
-/// Most sets in one answer.
+// Most sets in one answer.
 const MOST_PARTS: usize = 4096;
 
-/// An answer before encoding. Reused, so that answers need no allocation.
+// An answer before encoding. Reused, so that answers need no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct DnsAnswer {
     pub(crate) parts: Vec<AnswerSet>,
@@ -211,7 +211,7 @@ impl<'a> ZoneResolver<'a> {
         None
     }
 
-    /// One set stands for all (RFC 8482, section 4.1): a small and common one if there is any.
+    // One set stands for all (RFC 8482, section 4.1): a small and common one if there is any.
     fn any(&self, node: BucketIndex) -> Option<RecordSet<'a>> {
         let (mut usual, mut large) = (None, None);
         for set in self.zones.sets_of(node) {
@@ -233,7 +233,7 @@ impl<'a> ZoneResolver<'a> {
         }
     }
 
-    /// Whether the part was not there yet. One that was keeps the earlier of its sections.
+    /// Adds a part; false if it is already there. It then keeps the earlier of both sections.
     fn part(&mut self, new: AnswerSet) -> bool {
         let (zones, question) = (self.zones, self.question);
         let name = |owner: RecordOwner| match owner {

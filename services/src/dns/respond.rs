@@ -6,9 +6,9 @@ use super::resolve::{DnsAnswer, DnsSection, NameBuffer, ZoneResolver, extended};
 use super::rtype;
 use super::store::{WireName, Zones};
 
-/// The longest reply over UDP without EDNS (RFC 1035, section 4.2.1).
+// The longest reply over UDP without EDNS (RFC 1035, section 4.2.1).
 const PLAIN_UDP: usize = 512;
-/// An OPT record without options.
+// An OPT record without options.
 const OPT_LENGTH: usize = 11;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl WrittenAnswer {
     }
 }
 
-/// Answers queries from zones. It reuses its buffers, so answers need no allocation.
+// Answers queries from zones. It reuses its buffers, so answers need no allocation.
 #[derive(Debug)]
 pub(crate) struct DnsResponder {
     places: NameOffsets,
@@ -75,7 +75,7 @@ impl DnsResponder {
         }
     }
 
-    /// Writes the reply to `query` to `reply`; `None` for no reply.
+    // Writes the reply to `query` to `reply`; `None` for no reply.
     pub(crate) fn respond(
         &mut self,
         zones: &Zones,
@@ -220,7 +220,7 @@ impl DnsResponder {
     }
 }
 
-/// Truncates a reply to its header and question with TC, so that the client retries over TCP. Returns its length.
+// Truncates a reply to its header and question with TC, so that the client retries over TCP. Returns its length.
 pub(crate) fn truncate_reply(reply: &mut [u8], length: usize) -> usize {
     put(reply, 2, word(reply, 2) | flag::TC);
     [6, 8, 10].into_iter().for_each(|at| put(reply, at, 0));

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::query::LONGEST_NAME;
 
-/// Longer labels are pointers or undefined (RFC 1035, section 4.1.4).
+// Longer labels are pointers or undefined (RFC 1035, section 4.1.4).
 const LONGEST_LABEL: usize = 63;
 
 pub(crate) const A: u16 = 1;
@@ -29,7 +29,7 @@ pub(crate) const IXFR: u16 = 251;
 pub(crate) const AXFR: u16 = 252;
 pub(crate) const ANY: u16 = 255;
 
-/// Whether names in the data may be compressed: only in the types of RFC 1035 (RFC 3597, section 4).
+// Whether names in the data may be compressed: only in the types of RFC 1035 (RFC 3597, section 4).
 pub(crate) fn is_compressed(rtype: u16) -> bool {
     matches!(rtype, 2..=9 | PTR | 14 | MX)
 }
@@ -39,7 +39,7 @@ pub(crate) fn names_host(rtype: u16) -> bool {
     matches!(rtype, NS | MB | MX | SRV | KX)
 }
 
-/// The names in the data that are compressed or looked up: at most two, adjacent.
+// The names in the data that are compressed or looked up: at most two, adjacent.
 pub(crate) fn names(rtype: u16, data: &[u8]) -> [Option<Range<usize>>; 2] {
     let start = match rtype {
         2..=9 | PTR | 14 => 0,

@@ -54,7 +54,7 @@ pub(crate) struct StoredZone {
     pub(crate) apex: Box<[u8]>,
     pub(crate) node: BucketIndex,
     soa: BucketIndex,
-    /// The TTL of the SOA in negative answers: the lesser of its TTL and its minimum (RFC 2308, section 3).
+    // The TTL of the SOA in negative answers: the lesser of its TTL and its minimum (RFC 2308, section 3).
     negative_ttl: u32,
 }
 
@@ -83,9 +83,9 @@ pub struct Zones {
     /// Bits of a hash below the bucket number.
     shift: u32,
     pub(crate) zones: Vec<StoredZone>,
-    /// Zones by the hash of their names; at most half full.
+    // Zones by the hash of their names; at most half full.
     table: Vec<(u32, u16)>,
-    /// Labels of the longest name, and of the longest name of a zone.
+    // Labels of the longest name, and of the longest name of a zone.
     pub(crate) most_labels: u8,
     apex_labels: u8,
     keys: std::hash::RandomState,
@@ -155,7 +155,7 @@ impl WireName {
     }
 }
 
-/// The longest suffix of a name that exists in a zone.
+// The longest suffix of a name that exists in a zone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClosestName {
     pub(crate) zone: u16,
@@ -220,7 +220,7 @@ impl Zones {
         (zone.soa, zone.negative_ttl)
     }
 
-    /// The zone with the longest suffix of `name`; `below`: except a zone with this name.
+    // The zone with the longest suffix of `name`; `below`: except a zone with this name.
     pub(crate) fn zone_of(&self, name: &WireName, below: bool) -> Option<u16> {
         let most = name.labels.checked_sub(usize::from(below))?.min(usize::from(self.apex_labels));
         (0..=most).rev().find_map(|labels| self.zone_named(name.end(labels), name.hash(labels)))
@@ -245,7 +245,7 @@ impl Zones {
         self.zone_named(name.end(name.labels), name.hash(name.labels)).is_some()
     }
 
-    /// The longest suffix of `name` that exists in a zone of which it is a subdomain.
+    // The longest suffix of `name` that exists in a zone of which it is a subdomain.
     pub(crate) fn find(&self, name: &WireName, zone: u16) -> ClosestName {
         let of = &self.zones[usize::from(zone)];
         let deepest = name.labels.min(usize::from(self.most_labels));
@@ -341,9 +341,10 @@ pub(crate) fn label_count(name: &[u8]) -> usize {
     labels
 }
 
-/// Continues a hash from the end of a name towards its start. Only zone files add names, so queries cannot fill a bucket.
+// Continues a hash from the end of a name towards its start. Only zone files add names, so queries cannot fill a bucket.
 #[inline]
 pub(crate) fn hash_back(mut hash: u32, bytes: &[u8]) -> u32 {
+    // FNV-1a with its 32-bit prime.
     for byte in bytes.iter().rev() {
         hash = (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     }

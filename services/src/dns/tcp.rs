@@ -173,6 +173,7 @@ impl Drop for TcpServer {
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
         for thread in self.threads.drain(..) {
+            // The runtime has printed a panic of the thread, and a drop cannot report it.
             let _ = thread.join();
         }
     }
@@ -262,6 +263,8 @@ impl TcpThread {
                 self.shared.refused.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
+            // Without the option, small replies may be delayed (Nagle's algorithm), but they still
+            // arrive.
             let _ = socket.set_tcp_nodelay(true);
             let number = self.free.pop().unwrap_or(self.connections.len());
             if self.watch(socket.as_fd(), number as u64).is_err() {
@@ -299,7 +302,7 @@ impl TcpThread {
         }
     }
 
-    /// Closing removes a connection from epoll, too.
+    // Closing removes a connection from epoll, too.
     fn close(&mut self, number: usize) {
         if self.connections[number].take().is_some() {
             self.free.push(number);

@@ -18,9 +18,9 @@ use super::rtype;
 const LONGEST_ITEM: usize = 60;
 /// Depth of included files.
 const DEEPEST_INCLUDE: usize = 16;
-/// Records of one `$GENERATE`: the addresses of an IPv4 /8.
+// Records of one `$GENERATE`: the addresses of an IPv4 /8.
 const MOST_GENERATED: u64 = 1 << 24;
-/// RFC 2181, section 8.
+// RFC 2181, section 8.
 const LONGEST_TTL: u32 = i32::MAX as u32;
 /// Bytes per read call.
 const BUFFER: usize = 1 << 16;
@@ -130,7 +130,7 @@ struct ZoneReader<'a> {
     depth: usize,
     /// From `$TTL`.
     ttl: Option<u32>,
-    /// From the last record with a TTL (RFC 1035, section 5.1).
+    // From the last record with a TTL (RFC 1035, section 5.1).
     last_ttl: Option<u32>,
     soa: bool,
     take: &'a mut dyn FnMut(&ZoneRecord<'_>),
@@ -465,8 +465,8 @@ fn substitute(raw: &[u8], number: u64, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Hexadecimal digits from the last to the first with dots between, as reverse zones of IPv6 have them. The width counts
-/// dots, too.
+// Hexadecimal digits from the last to the first with dots between, as reverse zones of IPv6 have them. The width counts
+// dots, too.
 fn nibbles(mut value: u64, width: usize, upper: bool) -> String {
     let mut text = String::new();
     loop {

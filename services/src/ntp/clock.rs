@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::packet::{LeapIndicator, NtpTimestamp};
 use crate::sys::adjtimex;
 
-/// How long the state of the kernel's clock is cached.
+// How long the state of the kernel's clock is cached.
 const FRESH: Duration = Duration::from_secs(1);
 
 pub trait ServedClock: Send {

@@ -9,12 +9,12 @@ pub const HEADER_BYTES: usize = 48;
 const CLIENT: u8 = 3;
 const SERVER: u8 = 4;
 
-/// Bytes of a MAC: a key number and a digest, MD5 or SHA-1 (RFC 7822, section 3).
+// Bytes of a MAC: a key number and a digest, MD5 or SHA-1 (RFC 7822, section 3).
 const MACS: [usize; 2] = [20, 24];
-/// The shortest extension field (RFC 7822, section 3).
+// The shortest extension field (RFC 7822, section 3).
 const EXTENSION_BYTES: usize = 16;
 
-/// Seconds from 1900-01-01, where NTP's era 0 begins, to 1970-01-01.
+// Seconds from 1900-01-01, where NTP's era 0 begins, to 1970-01-01.
 const UNIX_EPOCH_SECONDS: u64 = 2_208_988_800;
 
 /// 32 bits of seconds and 32 bits of fractions of about 233 ps. Seconds count from 1900 and restart at 0 in 2036; the reader
@@ -110,9 +110,9 @@ impl NtpQuery {
     }
 }
 
-/// Checks the bytes after the header. Version 4 allows extension fields, which are ignored, since the server knows none (RFC
-/// 7822). Older versions have a MAC or nothing. In version 4 the length shows a MAC: the last field without a MAC behind it
-/// has 28 bytes or more.
+// Checks the bytes after the header. Version 4 allows extension fields, which are ignored, since the server knows none (RFC
+// 7822). Older versions have a MAC or nothing. In version 4 the length shows a MAC: the last field without a MAC behind it
+// has 28 bytes or more.
 fn check_rest(version: u8, mut rest: &[u8]) -> Result<(), IgnoreReason> {
     if rest.is_empty() {
         return Ok(());

@@ -38,7 +38,7 @@ impl NtpLimiter {
         Self { limit, hash: RandomState::new(), places: vec![None; PLACES].into_boxed_slice() }
     }
 
-    /// Counts a request; false if it is above the limit.
+    // Counts a request; false if it is above the limit.
     pub(crate) fn admit(&mut self, source: IpAddr, now: Instant) -> bool {
         let key = key(source);
         let place = &mut self.places[self.hash.hash_one(key) as usize % PLACES];

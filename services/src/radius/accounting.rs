@@ -20,10 +20,10 @@ use serde::Serialize;
 use super::dictionary::{self, AttributeValue};
 use super::packet::{RadiusPacket, attribute};
 
-/// A power failure loses the records of this time at most.
+// A power failure loses the records of this time at most.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
 
-/// Attributes between two hops, which say nothing about the user's session.
+// Attributes between two hops, which say nothing about the user's session.
 const HOP: [u8; 3] = [attribute::PROXY_STATE, attribute::MESSAGE_AUTHENTICATOR, attribute::USER_PASSWORD];
 
 /// Schema `linerate.accounting/1`.
@@ -149,6 +149,7 @@ impl AccountingFile {
     }
 
     fn sync(&self) {
+        // Cleared before the sync, so that a line written during it is synced the next time.
         if !self.dirty.swap(false, Ordering::Acquire) {
             return;
         }
@@ -177,6 +178,7 @@ impl Drop for AccountingFile {
 
 fn sync_periodically(file: &Weak<AccountingFile>) {
     loop {
+        // The thread holds no reference while it sleeps, so it never keeps the file open.
         thread::sleep(SYNC_PERIOD);
         let Some(file) = file.upgrade() else { return };
         file.sync();

@@ -88,8 +88,8 @@ const REQUEST: &[(&str, u8, ValueForm)] = &[
     ("NAS-IPv6-Address", 95, Ipv6),
 ];
 
-/// Attributes that only the server or a client sets: User-Password, CHAP-Password, State, Proxy-State, CHAP-Challenge,
-/// EAP-Message, Message-Authenticator.
+// Attributes that only the server or a client sets: User-Password, CHAP-Password, State, Proxy-State, CHAP-Challenge,
+// EAP-Message, Message-Authenticator.
 const RESERVED: [u8; 7] = [2, 3, 24, 33, 60, 79, 80];
 
 /// A value in a file of users or in a record. Addresses, named values and bytes (hexadecimal digits after `0x`) are text.

@@ -12,15 +12,15 @@ use super::packet::AUTHENTICATOR_BYTES;
 /// How long a reply is kept.
 pub const KEPT: Duration = Duration::from_secs(5);
 
-/// Shards have a lock each, so that workers seldom wait for each other.
+// Shards have a lock each, so that workers seldom wait for each other.
 const SHARDS: usize = 64;
-/// Replies per generation. Only clients that know the secret can fill it.
+// Replies per generation. Only clients that know the secret can fill it.
 const GENERATION: usize = 2048;
 
 /// Source and identifier of a request.
 type RequestKey = (SocketAddr, u8);
 
-/// All workers share it, because a repeated request may reach another worker.
+// All workers share it, because a repeated request may reach another worker.
 #[derive(Debug)]
 pub(crate) struct RecentAnswers {
     hash: RandomState,
@@ -67,7 +67,7 @@ impl RecentAnswers {
         Some(length)
     }
 
-    /// Keeps a reply instead of that to an earlier request with the same key.
+    // Keeps a reply instead of that to an earlier request with the same key.
     pub(crate) fn keep(
         &self,
         key: RequestKey,

@@ -7,7 +7,7 @@ pub(crate) struct KernelClock {
     pub(crate) state: i32,
     /// `STA_*`.
     pub(crate) status: i32,
-    /// Microseconds; grows until the clock is adjusted again.
+    // Microseconds; grows until the clock is adjusted again.
     pub(crate) max_error_us: i64,
 }
 

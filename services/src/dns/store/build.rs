@@ -16,12 +16,12 @@ use super::{
 
 /// Average records per bucket.
 const FILL: usize = 8;
-/// Attempts to read files that change while they are read.
+// Attempts to read files that change while they are read.
 const TRIES: usize = 3;
 /// Types of items that are no records.
 const MARK_EXISTS: u16 = 0;
 const MARK_WILDCARD: u16 = rtype::OPT;
-/// Bytes of an item before its name: zone, type, TTL, line, file, and the lengths of name and data.
+// Bytes of an item before its name: zone, type, TTL, line, file, and the lengths of name and data.
 const ITEM_HEADER: usize = 18;
 /// Items begin at multiples of this.
 const ALIGNMENT: usize = 8;
@@ -62,10 +62,10 @@ impl Zones {
     }
 }
 
-/// Which buckets of those before are made again.
+/// The previous buckets to build again.
 enum RebuildChoice {
     Nothing,
-    /// All but those that are kept.
+    /// All but the ones to keep.
     Buckets(Vec<bool>),
 }
 

@@ -9,14 +9,14 @@ use socket2::Socket;
 
 use super::super::{DnsAnswerer, QueryTransport};
 
-/// Longest message with its length field.
+// Longest message with its length field.
 const LONGEST: usize = 2 + u16::MAX as usize;
-/// Bytes per read call, so that an idle connection needs little memory.
+// Bytes per read call, so that an idle connection needs little memory.
 const STEP: usize = 4096;
 /// Unsent bytes above which no more queries are read.
 const MOST_WAITING: usize = 2 * LONGEST;
 
-/// Reads before other connections have a turn.
+// Reads before other connections have a turn.
 const TURN: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) enum ConnectionWait {
 
 pub(super) struct TcpAnswering<'a> {
     pub(super) answerer: &'a mut DnsAnswerer,
-    /// Room for the longest message.
+    // Room for the longest message.
     pub(super) reply: &'a mut [u8],
     pub(super) answered: &'a AtomicU64,
 }
@@ -54,7 +54,7 @@ impl TcpConnection {
         Self { socket, events: EventFlags::IN, last: now, input, output, sent: 0, ended: false }
     }
 
-    /// Reads, answers and writes until it would block.
+    // Reads, answers and writes until it would block.
     pub(super) fn process(&mut self, with: &mut TcpAnswering<'_>, now: Instant) -> ConnectionWait {
         for _ in 0..TURN {
             match self.flush(now) {
@@ -88,7 +88,7 @@ impl TcpConnection {
         read.map_err(|error| error.kind())
     }
 
-    /// Answers complete queries, up to a limit. Returns whether there are replies to send.
+    // Answers complete queries, up to a limit. Returns whether there are replies to send.
     fn answer(&mut self, with: &mut TcpAnswering<'_>, now: Instant) -> bool {
         let mut at = 0;
         while self.output.len() < MOST_WAITING - LONGEST

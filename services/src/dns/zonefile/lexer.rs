@@ -73,7 +73,7 @@ pub(super) enum LexError {
     Syntax { line: u32, text: String, why: &'static str },
 }
 
-/// Reads entries line by line, so that the file need not fit into memory.
+// Reads entries line by line, so that the file need not fit into memory.
 #[derive(Debug)]
 pub(super) struct ZoneLexer<R> {
     input: R,

@@ -34,28 +34,28 @@ pub(super) enum RdataField {
     /// Base 32 with a length byte.
     Hash,
     Type,
-    /// A bitmap of types (RFC 4034, section 4.1.2).
+    // A bitmap of types (RFC 4034, section 4.1.2).
     Types,
     Algorithm,
     Certificate,
-    /// RFC 1876, section 3.
+    // RFC 1876, section 3.
     Location,
-    /// RFC 3123: `[!]family:address/prefix`.
+    // RFC 3123: `[!]family:address/prefix`.
     Prefixes,
-    /// Service parameters (RFC 9460, section 2.1).
+    // Service parameters (RFC 9460, section 2.1).
     Parameters,
-    /// IPSECKEY (RFC 4025): type of gateway, algorithm, gateway.
+    // IPSECKEY (RFC 4025): type of gateway, algorithm, gateway.
     Gateway,
-    /// AMTRELAY (RFC 8777): discovery bit, type of relay, relay.
+    // AMTRELAY (RFC 8777): discovery bit, type of relay, relay.
     Relay,
-    /// RFC 8005: algorithm, identity tag, key, servers.
+    // RFC 8005: algorithm, identity tag, key, servers.
     Identity,
     Nsap,
     /// This many bytes as pairs of hexadecimal digits separated by `-`.
     Eui(u8),
     /// Four groups of hexadecimal digits.
     Locator,
-    /// RFC 1035, section 3.4.2: protocol and ports.
+    // RFC 1035, section 3.4.2: protocol and ports.
     Services,
 }
 
@@ -79,7 +79,7 @@ const fn record_type(
     RecordType { rtype, name, fields, example }
 }
 
-/// Sorted by number. Other types are written as in RFC 3597.
+// Sorted by number. Other types are written as in RFC 3597.
 static TYPES: &[RecordType] = &[
     record_type(1, "A", &[F::Ip4], "192.0.2.1"),
     record_type(2, "NS", &[F::Name], "ns1.example.com."),
@@ -184,7 +184,7 @@ pub(super) fn by_number(rtype: u16) -> Option<&'static RecordType> {
     TYPES.binary_search_by_key(&rtype, |kind| kind.rtype).ok().map(|at| &TYPES[at])
 }
 
-/// The number of a type by its name, or of `TYPE123` (RFC 3597, section 5).
+// The number of a type by its name, or of `TYPE123` (RFC 3597, section 5).
 pub(super) fn number(raw: &[u8]) -> Option<u16> {
     if let Some(kind) = TYPES.iter().find(|kind| kind.name.as_bytes().eq_ignore_ascii_case(raw)) {
         return Some(kind.rtype);

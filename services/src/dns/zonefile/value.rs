@@ -20,7 +20,7 @@ fn unescaped(raw: &[u8]) -> Result<(u8, usize), &'static str> {
     }
 }
 
-/// Appends a name, relative to `origin` unless it ends with a dot.
+// Appends a name, relative to `origin` unless it ends with a dot.
 pub(super) fn name(raw: &[u8], quoted: bool, origin: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
     let start = out.len();
     match raw {
@@ -98,7 +98,7 @@ pub(super) fn bytes(raw: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Appends a text of at most 255 bytes after a length byte.
+// Appends a text of at most 255 bytes after a length byte.
 pub(super) fn text(raw: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
     let at = out.len();
     out.push(0);
@@ -176,7 +176,7 @@ fn groups(
     count < bits && held == 0
 }
 
-/// Appends bytes from base 64 (RFC 4648, section 4), with or without padding.
+// Appends bytes from base 64 (RFC 4648, section 4), with or without padding.
 pub(super) fn base64(raw: &[u8], out: &mut Vec<u8>) -> bool {
     let end = raw.iter().rposition(|byte| *byte != b'=').map_or(0, |at| at + 1);
     let padding = raw.len() - end;
@@ -196,13 +196,13 @@ pub(super) fn base64(raw: &[u8], out: &mut Vec<u8>) -> bool {
         && groups(raw[..end].iter().copied(), 6, digit, out)
 }
 
-/// Appends bytes from base 32 with extended hexadecimal digits, without padding (RFC 4648, section 7).
+// Appends bytes from base 32 with extended hexadecimal digits, without padding (RFC 4648, section 7).
 pub(super) fn base32(raw: &[u8], out: &mut Vec<u8>) -> bool {
     let digit = |byte: u8| (byte as char).to_digit(32);
     !raw.is_empty() && groups(raw.iter().copied(), 5, digit, out)
 }
 
-/// Seconds since 1970 modulo 2^32, given as such or as a time such as 20300101000000 (RFC 4034, section 3.2).
+// Seconds since 1970 modulo 2^32, given as such or as a time such as 20300101000000 (RFC 4034, section 3.2).
 pub(super) fn time(raw: &[u8]) -> Option<u32> {
     if raw.len() != 14 {
         return number(raw);

@@ -13,7 +13,7 @@ pub(in super::super) fn is_of_type(rtype: u16, data: &[u8]) -> bool {
     rest.is_some_and(<[u8]>::is_empty)
 }
 
-/// The bytes after a field; `None` if they do not begin with such a field.
+// The bytes after a field; `None` if they do not begin with such a field.
 fn skip_field(field: RdataField, data: &[u8]) -> Option<&[u8]> {
     let counted = |data: &[u8]| Some(usize::from(*data.first()?) + 1);
     match field {

@@ -6,7 +6,7 @@ use super::super::lexer::ZoneWord;
 use super::super::value;
 use super::words::{RdataError, RdataWords, parsed, unexpected_word};
 
-/// Service parameter keys (RFC 9460, section 14.3.2) by number.
+// Service parameter keys (RFC 9460, section 14.3.2) by number.
 const SERVICE_KEYS: [&str; 9] =
     ["mandatory", "alpn", "no-default-alpn", "port", "ipv4hint", "ech", "ipv6hint", "dohpath", "ohttp"];
 
@@ -187,7 +187,7 @@ fn parameter(key: u16, given: Option<&[u8]>) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// The items of a list, in which `\,` is a comma and `\\` a backslash (RFC 9460, appendix A.1).
+// The items of a list, in which `\,` is a comma and `\\` a backslash (RFC 9460, appendix A.1).
 fn items(text: &[u8]) -> Vec<Vec<u8>> {
     let (mut all, mut escaped) = (vec![Vec::new()], false);
     for byte in text {

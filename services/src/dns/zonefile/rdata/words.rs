@@ -7,7 +7,7 @@ use super::super::lexer::ZoneWord;
 use super::super::value;
 use super::{F, RdataField, RecordType, number};
 
-/// Mnemonics of DNSSEC algorithms (RFC 4034, appendix A.1, and IANA's registry).
+// Mnemonics of DNSSEC algorithms (RFC 4034, appendix A.1, and IANA's registry).
 const ALGORITHMS: &[(u8, &str)] = &[
     (1, "RSAMD5"),
     (2, "DH"),
@@ -27,7 +27,7 @@ const ALGORITHMS: &[(u8, &str)] = &[
     (254, "PRIVATEOID"),
 ];
 
-/// Types of certificates (RFC 4398, section 2.1).
+// Types of certificates (RFC 4398, section 2.1).
 const CERTIFICATES: &[(u16, &str)] = &[
     (1, "PKIX"),
     (2, "SPKI"),
@@ -77,7 +77,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         }
     }
 
-    /// Writes data given as `\# LENGTH HEX` (RFC 3597, section 5), without the first word.
+    // Writes data given as `\# LENGTH HEX` (RFC 3597, section 5), without the first word.
     pub(in super::super) fn unknown(&mut self) -> Result<(), RdataError> {
         let length: u16 = self.value("a length in bytes", value::number)?;
         let start = self.out.len();
