@@ -24,7 +24,8 @@ fn archived(package: &Path) -> Option<String> {
     Some(text.trim().to_owned()).filter(|commit| !commit.is_empty() && !commit.contains("Format:"))
 }
 
-/// The commit of the checkout that this is. A later commit runs this again, nothing else in the repository does.
+// The commit of the checkout. A later commit runs this script again; nothing else in the repository
+// does.
 fn checked_out(package: &Path) -> Option<String> {
     let top = PathBuf::from(git(package, &["rev-parse", "--show-toplevel"])?);
     if top.canonicalize().ok()? != package.join("..").canonicalize().ok()? {

@@ -1,9 +1,9 @@
 //! Counters of the packet path as OpenMetrics with stable names, and the dashboard and alerts that use them.
 //!
-//! `FAMILIES` is the one table of what is exported: encoder, documentation, and the checks of dashboard and rules all go by
-//! it. An [`Exporter`] reads a host and keeps what has to outlive a reading: totals of counters whose sources come and go, and
-//! which series a family may have. [`text`] writes what it gathered, and [`http`] serves that.
-//! Nothing here prints.
+//! `FAMILIES` is the one table of exported families: encoder, documentation, and the checks of
+//! dashboard and rules all use it. An [`Exporter`] reads a host and keeps the state that outlives a
+//! reading: totals of counters whose sources come and go, and which series a family may have.
+//! [`text`] writes what it gathered, and [`http`] serves that. Nothing here prints.
 
 mod exporter;
 mod families;

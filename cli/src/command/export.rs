@@ -17,7 +17,7 @@ use crate::interrupt::InterruptFlag;
 use crate::output::{self, OutputTarget};
 use crate::quantity;
 
-/// Where is listened unless somebody says otherwise; 9853 is no other exporter's in Prometheus' list of ports.
+// The default address. No other exporter in Prometheus' list of ports uses 9853.
 const LISTEN: &str = "127.0.0.1:9853";
 
 /// How often a file is written unless somebody says otherwise.
@@ -168,7 +168,8 @@ impl ExportArgs {
         }
     }
 
-    /// An interface that is named has to be there at the beginning; it may go and come back later.
+    // A named interface must exist at the start, because a mistyped name would export nothing;
+    // later it may disappear and return.
     fn check_interfaces(&self, host: &Host) -> Result<()> {
         let Ok(names) = host.list("/sys/class/net") else { return Ok(()) };
         match self.interfaces.iter().find(|name| !names.contains(name)) {

@@ -12,23 +12,23 @@ use crate::metrics::traced::{CostCollector, DropsCollector};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExporterOptions {
-    /// Interfaces by name; none: as [`Scope`] chooses.
+    /// Interfaces by name. Empty: as [`Scope`] chooses.
     pub(crate) interfaces: Vec<String>,
-    /// Services on these ports; none: all that are not on the loopback.
+    /// Services on these ports. Empty: all that are not on the loopback.
     pub(crate) ports: Vec<u16>,
     /// Whether threads are told by their ids.
     pub(crate) pids: bool,
-    /// Whether packets are counted where the kernel throws them away.
+    // Whether to count the places where the kernel drops packets.
     pub(crate) drops: bool,
     /// Whether to measure the CPU time of packet processing.
     pub(crate) cost: bool,
-    /// Most series of a family; those beyond become one.
+    // Most series of a family; the excess becomes one.
     pub(crate) most_series: usize,
     /// Version of the program.
     pub(crate) version: String,
 }
 
-/// Most series of a family, unless told otherwise: enough for 128 CPUs with six modes, and 512 queues.
+// Default of the most series of a family: enough for 128 CPUs with six modes, and 512 queues.
 const MOST_SERIES: usize = 1024;
 
 // Two readings further apart than this are judged each by itself, because their difference
@@ -58,15 +58,15 @@ pub(crate) struct Exporter {
     version: String,
     tally: MetricTotals,
     before: Option<(Instant, PacketPath)>,
-    /// The optional collectors, or the reason why one cannot run.
+    // The optional collectors, or the reason why one cannot run.
     drops: Option<Result<DropsCollector, String>>,
     cost: Option<Result<CostCollector, String>>,
 }
 
 impl Exporter {
-    /// Exports this host, in the network namespace of the calling thread; scrapes have to be in the
-    /// same one. Collectors of `options` that cannot run are reported by
-    /// [`Exporter::unavailable_collectors`].
+    // Exports this host, in the network namespace of the calling thread; scrapes have to be in the
+    // same one. Collectors of `options` that cannot run are reported by
+    // [`Exporter::unavailable_collectors`].
     #[must_use]
     pub(crate) fn new(host: Host, options: &ExporterOptions) -> Self {
         // A scope has one port; of several, all services are read and those chosen.
@@ -81,7 +81,7 @@ impl Exporter {
         Self { host, scope, wanted, version, tally, before: None, drops, cost }
     }
 
-    /// Collectors of [`ExporterOptions`] that cannot run, each with one line of reason.
+    // Collectors of [`ExporterOptions`] that cannot run, each with one line of reason.
     #[must_use]
     pub(crate) fn unavailable_collectors(&self) -> Vec<(&'static str, String)> {
         let drops = self.drops.as_ref().and_then(|drops| drops.as_ref().err());
@@ -138,14 +138,14 @@ fn row(labels: &[&str], value: f64) -> ExposedSeries {
     }
 }
 
-/// Puts a family that is known only at the end where the table has it, which is there.
+/// Puts a family whose values are known only at the end into its place in the table.
 fn put(exposition: &mut Exposition, family: &'static MetricFamily, rows: Vec<ExposedSeries>) {
     if !rows.is_empty() {
         exposition.families.push((family, rows));
     }
 }
 
-/// CPU time of this process, ns.
+// CPU time of this process, ns.
 fn process_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)

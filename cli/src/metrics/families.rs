@@ -7,7 +7,7 @@ use crate::metrics::family::MetricScope::{Cost, Drops, Exporter, Findings, Path,
 use crate::metrics::family::SeriesFold::{Highest, Omit, Sum};
 use crate::metrics::family::{MetricFamily, MetricKind};
 
-/// Counts of one, ticks of `USER_HZ`, and nanoseconds.
+// Counts of one, ticks of `USER_HZ`, and nanoseconds.
 const ONE: MetricKind = Counter(1.0);
 const TICKS: MetricKind = Counter(0.01);
 const NANOSECONDS: MetricKind = Counter(1e-9);

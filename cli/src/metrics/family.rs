@@ -25,7 +25,7 @@ pub(crate) enum MetricKind {
     Gauge(SeriesFold),
 }
 
-/// How the series that are too many become one.
+// How the excess series become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SeriesFold {
     /// They are added up.
@@ -49,7 +49,8 @@ pub(crate) enum MetricScope {
     Exporter,
 }
 
-/// Labels whose values become `other` in series that are too many. The rest, such as an interface or a mode, stays.
+// Labels whose values become `other` in the excess series. The others, such as an interface or a
+// mode, stay.
 const FOLDED: [&str; 5] = ["queue", "cpu", "port", "pid", "tid"];
 
 impl MetricFamily {

@@ -33,16 +33,16 @@ pub(crate) struct MetricReading {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CounterReset {
     Anew,
-    /// It is 32 bits wide and went round.
+    /// It is 32 bits wide and wrapped.
     At32Bits,
-    /// It cannot: the kernel's sums of idle time shrink a little at times.
+    // It cannot be reset: the kernel's sums of idle time shrink a little at times.
     Never,
 }
 
 /// The parts of a host to export.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MetricSelection {
-    /// Services on these ports; none: all.
+    /// Services on these ports. Empty: all.
     pub(crate) ports: BTreeSet<u16>,
     /// Whether threads are told by their ids.
     pub(crate) pids: bool,

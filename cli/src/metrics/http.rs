@@ -22,7 +22,7 @@ pub(crate) use request::{HttpRequest, RequestError};
 pub(crate) struct ClientLimits {
     /// Connections at a time; a further one is told so, and closed.
     pub(crate) connections: usize,
-    /// Longest request with its headers, bytes.
+    // Longest request with its headers, bytes.
     pub(crate) request_bytes: usize,
     /// How long a client may take to send its request.
     pub(crate) request_time: Duration,
@@ -91,7 +91,8 @@ impl HttpServer {
         self.listener.local_addr()
     }
 
-    /// Takes the connections that wait, each on a thread of its own; call it when [`AsFd::as_fd`] is readable. Never blocks.
+    // Accepts the waiting connections, each on a thread of its own; call it when [`AsFd::as_fd`] is
+    // readable. Never blocks.
     pub(crate) fn accept(&self, answer: &Arc<RequestHandler>) {
         // One that went away while it waited is no reason not to take the next, and any other error is for the next call.
         while let Ok((stream, _)) = self.listener.accept() {
@@ -134,9 +135,11 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Says that there are too many. The line fits any socket's buffer, so that this does not wait.
+// Refuses a connection beyond the limit. The line fits any socket buffer, so the write does not
+// wait.
 fn refuse(mut stream: &TcpStream) {
     let text = head(&HttpResponse::line("503 Service Unavailable", ""), 0);
+    // Best effort: the client may have closed the connection.
     let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(text.as_bytes()));
 }
 

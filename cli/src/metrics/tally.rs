@@ -16,7 +16,8 @@ use crate::metrics::gather::{CounterReset, GatheredSamples, MetricReading};
 // starts at zero.
 const REMEMBERED: u64 = 240;
 
-/// Groups that folded series may form, such as one an interface; those beyond are `other` in every label.
+// Groups that folded series may form, for example one per interface; in the excess groups every
+// label is `other`.
 const GROUPS: usize = 64;
 
 #[derive(Debug, Default)]
@@ -80,7 +81,7 @@ impl MetricValue {
 }
 
 impl MetricTotals {
-    /// `most`: series per family, plus one for each group of the excess.
+    // `most`: series per family, plus one for each group of the excess.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
     }

@@ -15,7 +15,7 @@ pub(crate) enum ExpositionFormat {
     Prometheus,
 }
 
-/// Media types that a request may ask for.
+// Media types that a request may ask for.
 const OPENMETRICS: &str = "application/openmetrics-text";
 const TEXT: &str = "text/plain";
 
@@ -29,7 +29,7 @@ impl ExpositionFormat {
         }
     }
 
-    /// The format that a request's `Accept` prefers (RFC 9110, 12.5.1); the older one where it does not name OpenMetrics.
+    // The format that a request's `Accept` prefers (RFC 9110, 12.5.1); the older one where it does not name OpenMetrics.
     #[must_use]
     pub(crate) fn from_accept_header(accept: &str) -> Self {
         let quality = |wanted: &str| {
@@ -93,6 +93,7 @@ fn series(text: &mut String, family: &MetricFamily, row: &ExposedSeries) {
     if separator == ',' {
         text.push('}');
     }
+    // Writing to a string cannot fail.
     let _ = match row.number {
         MetricValue::Whole(count) => writeln!(text, " {count}"),
         MetricValue::Real(value) => writeln!(text, " {}", real(value)),

@@ -16,7 +16,7 @@ enum AxisScale {
     Log,
 }
 
-/// Values further apart than this do not fit one linear axis: the small ones would all lie at zero.
+// A greater ratio between values does not fit a linear axis: the small ones would all be at zero.
 const WIDEST_LINEAR: f64 = 20.0;
 
 impl ValueAxis {
@@ -60,7 +60,7 @@ impl ValueAxis {
         Self { scale: AxisScale::Log, low: lowest / 1.25, high: highest * 1.25 }
     }
 
-    /// Linear where the values allow it, else logarithmic.
+    // Linear where the values allow it, else logarithmic.
     pub(crate) fn auto_scaled(values: &[f64]) -> Self {
         let linear = Self::linear(values.iter().copied());
         let lowest = usable(values.iter().copied()).fold(f64::INFINITY, f64::min);
@@ -82,7 +82,7 @@ impl ValueAxis {
         if share.is_finite() { share.clamp(0.0, 1.0) * 100.0 } else { 0.0 }
     }
 
-    /// Round values to draw a line at, in order; at most `most` on a logarithmic axis.
+    // Round values to draw a line at, in order; at most `most` on a logarithmic axis.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         match self.scale {
             AxisScale::Linear => self.even_ticks(),

@@ -75,7 +75,7 @@ pub(crate) struct ChartMark {
     pub(crate) shape: &'static str,
 }
 
-/// A verdict: never told by colour alone.
+// A verdict: in words, never by colour alone.
 pub(crate) struct VerdictBadge {
     /// `better`, `worse` or `same`.
     pub(crate) class: &'static str,
@@ -159,8 +159,8 @@ fn link(rows: &mut [ChartRow], points: &[Option<f64>]) {
     }
 }
 
-/// At most `most` lines. At each width every one, every second, every third and so on is labelled, as many as do not run into each
-/// other.
+// At most `most` lines. At each width, every n-th line has a label, with the smallest n at which
+// labels do not overlap.
 fn ticks(axis: &ValueAxis, most: usize, label: impl Fn(f64) -> String) -> Vec<ChartTick> {
     let values = axis.ticks(most);
     let labels: Vec<(f64, String)> =

@@ -37,17 +37,17 @@ impl TextColumn {
             .collect()
     }
 
-    /// As many sentences as fit into `most` lines; if the first does not, its beginning.
+    // As many sentences as fit into `most` lines; if the first does not, its beginning.
     pub(crate) fn shortened(self, text: &str, most: usize) -> String {
         self.limit_lines(&self.sentences(text, most), most)
     }
 
-    /// A command whole: it is not broken, since it is there to be copied.
+    // A command is never broken, because the reader copies it.
     pub(crate) fn whole_command(self, command: &str) -> String {
         format!("{}$ {command}", " ".repeat(self.before + self.label))
     }
 
-    /// As many sentences as fit, but at least one.
+    // As many sentences as fit, but at least one.
     fn sentences(self, text: &str, most: usize) -> String {
         let room = self.width() * most;
         let mut end = 0;
@@ -61,7 +61,7 @@ impl TextColumn {
         text.get(..if all { text.len() } else { end }).unwrap_or(text).to_owned()
     }
 
-    /// Cuts to at most `most` lines.
+    // Cuts to at most `most` lines.
     pub(crate) fn limit_lines(self, text: &str, most: usize) -> String {
         let lines = wrap(text, self.width());
         if lines.len() <= most {
@@ -72,7 +72,7 @@ impl TextColumn {
     }
 }
 
-/// Cuts to at most `most` characters, and marks the cut.
+// Cuts to at most `most` characters, and marks the cut.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -11,7 +11,7 @@ const TOP: f64 = 10.0;
 const WIDTH: f64 = 592.0;
 const HEIGHT: f64 = 190.0;
 
-/// More points are thinned out, and are not marked one by one.
+// More points are thinned out, and have no marks.
 const MOST_POINTS: usize = 1_200;
 const MOST_MARKED: usize = 150;
 
@@ -48,7 +48,7 @@ pub(crate) struct PlotLine {
 
 /// A series as it is drawn.
 pub(crate) struct DrawnSeries {
-    /// How it looks: `one` to `three` by rank, `holds`, `fails`.
+    // How it looks: `one` to `three` by rank, `holds`, `fails`.
     pub(crate) class: &'static str,
     pub(crate) name: &'static str,
     /// Stretches of line without a gap.
@@ -63,7 +63,7 @@ pub(crate) struct CurvePoint {
     pub(crate) told: String,
 }
 
-/// A series of values; none is a gap.
+/// A series of values; `None` is a gap.
 pub(crate) struct CurveSeries {
     /// As in [`DrawnSeries`].
     pub(crate) class: &'static str,
@@ -178,6 +178,7 @@ fn thinned(values: &[(f64, f64)]) -> Vec<(f64, f64)> {
         let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
         let (lowest, highest) = (chunk.iter().min_by(by_value), chunk.iter().max_by(by_value));
         let mut ends: Vec<(f64, f64)> = [lowest, highest].into_iter().flatten().copied().collect();
+        // In the order of the horizontal axis, because the line must not go back.
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         ends
     });

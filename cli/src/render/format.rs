@@ -4,7 +4,7 @@
 
 use linerate_load::wire::LinkSpeed;
 
-/// Shown where a value is not known.
+/// Shown for an unknown value.
 pub(crate) const UNKNOWN: &str = "?";
 
 /// A rate or count with a decimal prefix: `950`, `412 k`, `1.23 M`.
@@ -80,14 +80,14 @@ pub(crate) fn ratio(value: f64) -> String {
     format!("×{}", significant(value))
 }
 
-/// Nanoseconds as microseconds, without the unit: `3.45`, `118`, `1,234`.
+// Nanoseconds as microseconds, without the unit: `3.45`, `118`, `1,234`.
 pub(crate) fn microseconds(nanoseconds: u64) -> String {
     // Exact: percentiles of latency stay far below 2^53 ns.
     let value = nanoseconds as f64 / 1e3;
     if value < 999.5 { significant(value) } else { grouped(value.round() as u64) }
 }
 
-/// A span of time with the unit that suits it: `106 ns`, `1.33 us`, `5.00 ms`, `2.00 s`.
+// A span of time with the unit that suits it: `106 ns`, `1.33 us`, `5.00 ms`, `2.00 s`.
 pub(crate) fn time_span(nanoseconds: f64) -> String {
     if !nanoseconds.is_finite() {
         return UNKNOWN.to_owned();
@@ -101,7 +101,7 @@ pub(crate) fn time_span(nanoseconds: f64) -> String {
     format!("{} s", significant(nanoseconds / 1e9))
 }
 
-/// Bits a second as megabits, without the unit: `0.33`, `547`, `5,640`.
+/// Bits per second as megabits, without the unit: `0.33`, `547`, `5,640`.
 pub(crate) fn megabits(bits_per_second: f64) -> String {
     let value = bits_per_second / 1e6;
     if !value.is_finite() {
@@ -110,7 +110,7 @@ pub(crate) fn megabits(bits_per_second: f64) -> String {
     if value < 999.5 { significant(value) } else { grouped(value.round() as u64) }
 }
 
-/// A link's speed as it is written on the box: `10G`, `2.5G`, `100M`.
+/// A link's speed as vendors write it: `10G`, `2.5G`, `100M`.
 pub(crate) fn link(bits_per_second: u64) -> String {
     LinkSpeed::from_bits_per_second(bits_per_second)
         .map_or_else(|| UNKNOWN.to_owned(), |link| link.to_string())
@@ -177,7 +177,7 @@ pub(crate) fn elapsed(seconds: f64) -> String {
     }
 }
 
-/// An argument list as a shell would take it back.
+// An argument list, quoted so that a shell reads the same list.
 pub(crate) fn command_line(argv: &[String]) -> String {
     let quoted: Vec<String> = argv.iter().map(|argument| quoted(argument)).collect();
     quoted.join(" ")
@@ -201,7 +201,7 @@ pub(crate) fn significant(value: f64) -> String {
     format!("{value:.0$}", decimals(value))
 }
 
-/// A value rounded to three significant digits, so that 999.9 is seen to need the next prefix.
+// A value rounded to three significant digits, so that 999.9 gets the next prefix.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;

@@ -223,7 +223,8 @@ fn drawn_lines(chart: &LineChart) -> CurveChart {
     curve::draw(chart)
 }
 
-/// The drawing. The ids and style rules of a flame graph become its own, because a page can have several.
+// The drawing. Ids and style rules of a flame graph get a prefix, because a page can have several
+// graphs.
 fn placed(picture: &Picture, place: &ResultPosition) -> String {
     if picture.class == "graph" { graph::placed(&picture.svg, place) } else { picture.svg.clone() }
 }

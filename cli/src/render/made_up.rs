@@ -10,7 +10,7 @@ pub(crate) fn ladder_run() -> Envelope<LadderReport> {
     serde_json::from_str(include_str!("made_up.json")).expect("the fixture is a report")
 }
 
-/// A run in which no step could be measured.
+// A run in which no step could be measured.
 pub(crate) fn all_skipped() -> Envelope<LadderReport> {
     let mut report = ladder_run();
     for step in &mut report.result.steps {

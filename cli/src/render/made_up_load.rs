@@ -29,7 +29,7 @@ pub(crate) fn generator() -> GeneratorDescription {
     }
 }
 
-/// Three seconds at a rate, of which a share is lost in the second of them.
+// Three seconds at a rate, of which a share is lost in the second of them.
 pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
     let each = per_second as u64;
     let mut latency_ns = Latency::new();

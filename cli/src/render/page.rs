@@ -15,8 +15,8 @@ pub(crate) struct PageHead {
     pub(crate) title: &'static str,
     /// The conclusion: one sentence.
     pub(crate) verdict: String,
-    /// The conclusion in a word or two, with its class. `None` for results that are neither good
-    /// nor bad.
+    // The conclusion in a word or two, with its class. `None` for results that are neither good
+    // nor bad.
     pub(crate) mark: Option<(&'static str, String)>,
     /// The host it is of, in words.
     pub(crate) host: String,
@@ -37,7 +37,7 @@ pub(crate) struct PageResult {
 /// Where in a page a result stands.
 #[derive(Debug, Clone)]
 pub(crate) struct ResultPosition {
-    /// Before every id, so that results in one page have none in common.
+    // Before every id, so that two results in one page have no id in common.
     prefix: String,
     /// Of the headings in the body.
     pub(crate) level: u8,
@@ -55,7 +55,7 @@ pub(crate) struct FigureTile {
     pub(crate) class: &'static str,
 }
 
-/// A note that a reader needs before the figures.
+// A note that a reader needs before the figures.
 #[derive(Debug, Clone)]
 pub(crate) struct PageNote {
     /// A word before it; may be empty.
@@ -134,7 +134,7 @@ pub(crate) fn time(unix_seconds: Option<u64>) -> String {
     unix_seconds.map_or_else(|| NOT_RECORDED.to_owned(), |seconds| non_breaking(&format::utc(seconds)))
 }
 
-/// A host in words: its name, kernel and CPUs.
+// A host in words: its name, kernel and CPUs.
 pub(crate) fn host(
     name: Option<&str>,
     kernel: Option<&str>,

@@ -26,7 +26,7 @@ use super::{format, html};
 pub(crate) use joined::{JoinedResult, JoinedResults};
 pub(crate) use text::text;
 
-/// Results in the order in which they are told.
+/// Results in the order of the report.
 #[derive(Debug)]
 pub(crate) struct OrderedResults {
     sources: Vec<ResultFile>,
@@ -48,7 +48,7 @@ impl OrderedResults {
         Self { sources, unread: read.unread }
     }
 
-    /// Whether there is nothing that a linerate wrote, known to this one or not.
+    /// Whether no file is a result, of this or another version.
     pub(crate) fn is_empty(&self) -> bool {
         let is_ours = |unread: &UnreadFile| {
             unread.schema.as_ref().is_some_and(|schema| schema.starts_with("linerate."))

@@ -17,8 +17,8 @@ pub(crate) struct TextStyle {
 }
 
 impl TextStyle {
-    /// The style that suits standard output: colour for a terminal unless `NO_COLOR` is set (to
-    /// anything but nothing, as no-color.org asks) or the terminal is `dumb`.
+    // The style for standard output: colour on a terminal, unless `NO_COLOR` is set and not empty
+    // (no-color.org) or the terminal is `dumb`.
     pub(crate) fn stdout() -> Self {
         Self::of(std::io::stdout().is_terminal())
     }
@@ -53,9 +53,9 @@ impl TextStyle {
     }
 }
 
-/// Text broken at blanks into lines of at most `width` columns.
-///
-/// A number stays with its unit, and a word longer than a line is cut.
+// Text broken at blanks into lines of at most `width` columns.
+//
+// A number stays with its unit, and a word longer than a line is cut.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines: Vec<String> = Vec::new();

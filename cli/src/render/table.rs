@@ -3,7 +3,7 @@
 use super::column::cut;
 use super::style::{TextStyle, TextTone};
 
-/// Rows of cells, each column as wide as its widest cell; the last is cut where the line would be too long.
+// Rows of cells, each column as wide as its widest cell; the last is cut where the line would be too long.
 pub(crate) struct TextTable {
     heads: Vec<&'static str>,
     /// Which columns hold numbers, and are set to the right.
@@ -26,7 +26,7 @@ impl TextTable {
         self.rows.push(cells);
     }
 
-    /// The first `most` rows as lines, indented by `before` blanks.
+    // The first `most` rows as lines, indented by `before` blanks.
     pub(crate) fn lines(&self, before: usize, most: usize, style: TextStyle) -> Vec<String> {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());

@@ -9,7 +9,7 @@ use crate::document::{
 
 /// Longer lines are hard to read.
 const WIDEST_PROSE: usize = 100;
-/// Before the blocks of a section.
+// Before the blocks of a section.
 const INDENT: usize = 2;
 
 /// Readers of the text.
@@ -184,7 +184,7 @@ fn flow_lines(groups: &[FlowGroup], reader: Reader) -> Vec<String> {
     lines
 }
 
-/// A path in one line, or if that is too long in several, broken before an arrow.
+// A path in one line, or in several broken before an arrow.
 fn flow_row(cells: &[String], widths: &[usize], reader: Reader) -> Vec<String> {
     let room = reader.style.width.saturating_sub(2).max(30);
     let arrows = ARROW.chars().count() * cells.len().saturating_sub(1);
@@ -206,7 +206,7 @@ fn flow_row(cells: &[String], widths: &[usize], reader: Reader) -> Vec<String> {
     lines.iter().map(|line| format!("│ {}", line.trim_end())).collect()
 }
 
-/// Few points as a table; more than that only a page can show.
+// Few points as a table; a long series needs a page.
 fn line_chart_lines(chart: &LineChart, indent: usize, reader: Reader) -> Vec<String> {
     const MOST_POINTS: usize = 40;
     let mut lines = Vec::new();
@@ -226,7 +226,7 @@ fn captioned(caption: &str, indent: usize, reader: Reader) -> Vec<String> {
     if caption.is_empty() { Vec::new() } else { prose(indent, caption, Tone::Plain, reader) }
 }
 
-/// Each column is as wide as its widest cell; the last is cut where the line would be too long.
+// Each column is as wide as its widest cell; the last is cut where the line would be too long.
 fn table_lines(table: &Table, indent: usize, reader: Reader) -> Vec<String> {
     let columns: Vec<usize> =
         (0..table.columns.len()).filter(|&column| table.shows(column, reader.audience())).collect();

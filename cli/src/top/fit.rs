@@ -10,7 +10,7 @@ use crate::render::style::TextTone;
 /// A piece of text in its tone.
 pub(crate) type StyledSpan = (String, TextTone);
 
-/// A curve takes at least so much, and at most.
+// Narrowest and widest curve, in columns.
 const LEAST_CURVE: usize = 6;
 const MOST_CURVE: usize = 30;
 
@@ -22,7 +22,7 @@ const UNTOLD: u8 = 10;
 /// The columns that there is room for.
 struct ColumnLayout {
     name: usize,
-    /// By head, its width; none for one that is left out.
+    // Width by column; `None` for one that is left out.
     cells: Vec<Option<usize>>,
     /// By head, whether its text begins at the left.
     left: Vec<bool>,
@@ -87,7 +87,7 @@ impl<'p> PanelFit<'p> {
     }
 }
 
-/// A sign of how much a finding matters, which can be told without colour too.
+// The sign of a finding's severity, readable without colour.
 pub(crate) fn severity_sign(mark: Option<Severity>) -> StyledSpan {
     match mark {
         Some(Severity::High) => ("▲".to_owned(), TextTone::Bad),

@@ -23,7 +23,7 @@ pub(crate) struct TopPanel {
     pub(crate) blocks: Vec<RowBlock>,
     /// Why there is nothing to show.
     pub(crate) unknown: Option<String>,
-    /// Whether nothing of it has the words looked for, so that all is shown.
+    // Whether no row matches the filter, so that all rows are shown.
     pub(crate) unfiltered: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct PanelHead {
 /// Rows that belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RowBlock {
-    /// The item of the rows. `None` if it has no details to open.
+    // The item of the rows. `None` if it has no details to open.
     pub(crate) item: Option<HistoryItem>,
     pub(crate) title: String,
     /// Further words, which give way.
@@ -75,18 +75,18 @@ pub(crate) struct PanelCell {
     pub(crate) tone: TextTone,
 }
 
-/// How rows are put in order and which are shown.
+/// The order and the selection of rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RowSelection {
     /// By stage, the place in [`PanelStage::sorts`].
     pub(crate) sorts: [usize; 5],
-    /// Words in small letters that rows have to have; empty for all.
+    /// Lower-case words that rows must contain; empty for all.
     pub(crate) filter: String,
     /// Whether idle rows are shown one by one.
     pub(crate) unfolded: bool,
 }
 
-/// Blocks of no more rows than this are never folded.
+// Blocks of no more rows than this are never folded.
 const FEW: usize = 8;
 
 impl PanelStage {
@@ -130,7 +130,7 @@ impl PanelCell {
 }
 
 impl TopPanel {
-    /// The same with the rows that are wanted, in the order that is wanted.
+    /// The same with the selected rows, in the selected order.
     pub(crate) fn with_selection(mut self, choice: &RowSelection) -> Self {
         self.filter(&choice.filter);
         let sort = choice.sorts.get(self.stage.index()).copied().unwrap_or(0);
@@ -140,6 +140,7 @@ impl TopPanel {
                     let known = row.figures.get(figure).copied().filter(|figure| !figure.is_nan());
                     known.unwrap_or(f64::NEG_INFINITY)
                 };
+                // Descending; rows without a value come last.
                 block.rows.sort_by(|one, other| of(other).total_cmp(&of(one)));
             }
             if !choice.unfolded {

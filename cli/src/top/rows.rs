@@ -66,7 +66,7 @@ const RECEIVE: [Column<ReceiveQueue>; 5] = [
     right("RPS", 3, |queue| cpu_list(queue.rps.as_deref())),
 ];
 
-/// Ratios of time in softirqs: worth a look, and near the limit of a CPU.
+// Shares of time in softirqs: from the first a warning, from the second near the limit of a CPU.
 const SOFTIRQ_RATIOS: [f64; 2] = [0.6, 0.9];
 
 const CPU: [Column<CpuSnapshot>; 9] = [
@@ -84,7 +84,8 @@ const CPU: [Column<CpuSnapshot>; 9] = [
     }),
 ];
 
-/// Ratios of a full receive buffer: bursts are lost, and more than bursts.
+// Fill levels of a receive buffer: from the first, bursts may be lost; from the second, more than
+// bursts.
 const FILL_RATIOS: [f64; 2] = [0.5, 0.9];
 
 const SOCKET: [Column<SocketSnapshot>; 5] = [
@@ -387,7 +388,7 @@ fn small(rate: f64) -> String {
     if rate < 1.0 { "<1".to_owned() } else { format::rate(rate) }
 }
 
-/// Limits of ratios that are never too high.
+// Limits for ratios that are never too high.
 const NEVER: [f64; 2] = [2.0, 2.0];
 
 fn share(share: Option<f64>, [warn, bad]: [f64; 2]) -> PanelCell {

@@ -10,7 +10,7 @@ use linerate_host::recording::RecordedEntry;
 use linerate_host::{Host, HostRecording, Known, OpenedCapture, Scope, Severity, StageName};
 use linerate_testkit::fixture::Node as Kept;
 
-/// A host of four CPUs and an interface with two queues, one of which loses packets.
+// A host of four CPUs and an interface with two queues, one of which loses packets.
 pub(crate) fn small() -> Snapshot {
     Snapshot {
         unix_seconds: Some(1_700_000_000.0),

@@ -221,7 +221,8 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, state: &TopState, panel: &TopPa
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// How many rows are above the screen, so that the chosen one is on it, and not on the line that tells of more.
+// The number of rows above the screen that keeps the selected row visible, and not under the line
+// that counts hidden rows.
 fn above(chosen: Option<usize>, rows: usize, room: usize) -> usize {
     let Some(chosen) = chosen else { return 0 };
     let most = rows.saturating_sub(room);

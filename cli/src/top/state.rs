@@ -11,7 +11,7 @@ use super::rows;
 /// All that is shown follows from this.
 #[derive(Debug, Default)]
 pub(crate) struct TopState {
-    /// None until the first picture came.
+    // `None` until the first snapshot.
     pub(crate) picture: Option<Snapshot>,
     pub(crate) history: SnapshotHistory,
     pub(crate) source: SnapshotFeed,
@@ -19,7 +19,7 @@ pub(crate) struct TopState {
     /// The selected item per stage.
     pub(crate) chosen: [Option<HistoryItem>; 5],
     pub(crate) choice: RowSelection,
-    /// The words that are being typed; none while nobody types.
+    /// The text being typed; `None` otherwise.
     pub(crate) typing: Option<String>,
     pub(crate) paused: bool,
     pub(crate) over: Option<TopOverlay>,
@@ -73,7 +73,7 @@ impl Default for SnapshotFeed {
 }
 
 impl TopState {
-    /// Takes a picture in, to be shown unless it is paused.
+    // Takes a new snapshot; it is shown unless the screen is paused.
     pub(crate) fn take(&mut self, picture: Snapshot) {
         self.history.take(&picture);
         if !self.paused || self.picture.is_none() || self.is_replay() {
@@ -199,7 +199,7 @@ impl TopState {
         }
     }
 
-    /// Chooses another item of the stage, this far down; with none chosen yet, the first.
+    /// Selects the item `down` rows further; without a selection, the first.
     fn choose(&mut self, down: isize) {
         let Some(picture) = &self.picture else { return };
         let items = rows::panel(picture, self.stage(), &self.choice).items();

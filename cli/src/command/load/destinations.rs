@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use anyhow::{Context, Result, ensure};
 use linerate_networks::Net;
 
-/// The most addresses a network of sources may have.
+// The most addresses a network of sources may have.
 const MOST_SOURCES: usize = 1 << 16;
 
 /// All destinations: those named, then those of the file.

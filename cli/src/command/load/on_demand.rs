@@ -10,8 +10,8 @@ use linerate_lab::ladder::remote;
 use super::LoadArgs;
 
 impl LoadArgs {
-    /// Offers load as standard input orders it. Signals keep their usual effect: nothing of it is worth an account
-    /// without the side that ordered it.
+    // Offers load as standard input orders it. Signals keep their usual effect, because a result is
+    // worth nothing without the side that ordered it.
     pub(super) fn on_demand(&self) -> Result<ExitCode> {
         let cancel = Arc::default();
         let workload = match self.pace.workload_from_stdin {

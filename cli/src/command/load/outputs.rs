@@ -44,7 +44,7 @@ struct StreamStart<'a> {
 pub(crate) struct EventStream {
     file: Box<dyn Write + Send>,
     name: String,
-    /// The first failure, told at the end: a run is not ended for its log's sake.
+    // The first failure, reported at the end: a run does not end because of its log.
     failed: Option<anyhow::Error>,
 }
 

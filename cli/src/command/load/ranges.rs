@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::quantity;
 
-/// Ports such as `20000-29999`; never 0.
+// Ports such as `20000-29999`; never 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SourcePortRange(pub(crate) RangeInclusive<u16>);
 

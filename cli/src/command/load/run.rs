@@ -13,7 +13,7 @@ use crate::envelope::{CommandResult, Envelope};
 use crate::interrupt::InterruptFlag;
 use crate::origin::{HostSummary, Warning};
 
-/// Modest for any server, and enough for a 99.9th percentile in a second.
+// Modest for any server, and enough for a 99.9th percentile in a second.
 const DEFAULT_RATE: f64 = 10_000.0;
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_STEP: Duration = Duration::from_secs(2);

@@ -104,7 +104,7 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl LimitArgs {
-    /// The thresholds that a search did not show to be kept.
+    /// The thresholds that the search did not show to hold.
     fn missed_by_search(&self, capacity: &RepeatedCapacity) -> Vec<String> {
         let found = capacity.transactions_per_second.median;
         let Some(least) = self.min_rate.filter(|least| found < *least) else { return Vec::new() };
@@ -147,10 +147,10 @@ fn warnings(capacity: &RepeatedCapacity, method: &SearchMethod) -> Vec<String> {
     warnings
 }
 
-/// A search whose failures left late to this share may have been misled.
+// If this share of requests left late in the failed steps, the search may have been misled.
 const LATE_MATTERS: f64 = 0.1;
 
-/// The median share of late requests over all rates of the searches proper that did not hold.
+/// The median share of late requests over all rates that did not hold, without the coarse search.
 fn late_where_it_failed(capacity: &RepeatedCapacity) -> Option<f64> {
     let probes = capacity.searches.iter().flat_map(|search| &search.slots);
     let failed = probes.filter(|probe| probe.verdict != ProbeVerdict::Holds);

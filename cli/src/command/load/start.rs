@@ -51,7 +51,7 @@ impl FromStr for StartAt {
 }
 
 impl StartAt {
-    /// The moment, ns of `CLOCK_REALTIME`, if it is still to come and not far.
+    // The moment, ns of `CLOCK_REALTIME`, if it is still to come and not far.
     pub(crate) fn realtime_ns(self) -> Result<u64, String> {
         self.after(&Zoned::now())
     }

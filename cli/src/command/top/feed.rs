@@ -19,12 +19,12 @@ pub(super) enum SessionEvent {
     Resized,
     /// A signal asks to end.
     Stop,
-    /// The terminal cannot be read any more, the host is not looked at any more, or recording failed.
+    // The terminal or the host can no longer be read, or recording failed.
     Failed(Error),
     Done(JobResult),
 }
 
-/// Looks at a host again and again until it is dropped.
+/// Reads a host at intervals until it is dropped.
 pub(super) struct HostWatcher {
     stop: Option<Sender<()>>,
 }
@@ -43,6 +43,7 @@ impl HostWatcher {
             let looked =
                 open().and_then(|mut live| look(&mut live, record.as_mut(), interval, &stopped, &tell));
             if let Err(error) = looked {
+                // The session may have ended already.
                 let _ = tell.send(SessionEvent::Failed(error));
             }
             drop(ended);
@@ -94,7 +95,8 @@ fn look(
     }
 }
 
-/// Tells of keys and of the screen's size, for as long as the program runs.
+// Sends keys and size changes of the screen. The thread is never joined, because a read from a
+// terminal cannot be cancelled.
 pub(super) fn listen(tell: Sender<SessionEvent>) {
     thread::spawn(move || {
         loop {

@@ -46,7 +46,7 @@ impl RecordFile {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Appends a picture in one write, so that who reads meanwhile sees whole lines.
+    // One write per snapshot, so that a concurrent reader sees whole lines.
     pub(super) fn write(&mut self, picture: &Snapshot) -> Result<()> {
         let mut line =
             serde_json::to_vec(&envelope(picture)).context("a picture cannot be written as JSON")?;

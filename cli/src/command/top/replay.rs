@@ -46,7 +46,7 @@ impl<'a> ReplayPosition<'a> {
         };
     }
 
-    /// How long until the next picture; none at the end.
+    /// The time until the next snapshot; `None` at the end.
     pub(super) fn next(&self) -> Option<Duration> {
         let pictures = self.tape.pictures();
         let (now, next) = (pictures.get(self.at)?, pictures.get(self.at + 1)?);

@@ -159,7 +159,8 @@ fn receive(heard: &Receiver<SessionEvent>, at_most: Option<Duration>) -> Result<
     }
 }
 
-/// The whole screen, until it is dropped. A panic gives it back too, before its message is written.
+// The whole screen, until it is dropped. A panic restores the terminal before its message is
+// written.
 struct TerminalScreen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     theme: ScreenTheme,

@@ -122,7 +122,7 @@ fn conntrack_counters(conntrack: &ConntrackState, all: &mut GatheredSamples) {
     }
 }
 
-/// The kernel's counter, whose it is here, and the labels.
+// The kernel's counter, its family, and the labels.
 static COUNTED: [(&str, &MetricFamily, &[&str]); 8] = [
     ("Ip.InReceives", &ROUTE_RECEIVE_PACKETS, &["ipv4"]),
     ("Ip6InReceives", &ROUTE_RECEIVE_PACKETS, &["ipv6"]),
@@ -143,7 +143,8 @@ const ERRORS: [(&str, &str); 5] = [
     ("SndbufErrors", "send_buffer"),
 ];
 
-/// Stages whose losses have nothing but a name and perhaps an interface; the others tell theirs themselves.
+// Stages whose losses have a name and perhaps an interface only; the other stages report theirs
+// themselves.
 const BY_NAME: [StageName; 2] = [StageName::Link, StageName::Route];
 
 pub(super) fn route(path: &PacketPath, all: &mut GatheredSamples) {

@@ -12,7 +12,7 @@ use crate::metrics::families::{
 };
 use crate::metrics::family::MetricFamily;
 
-/// The kernel's counters of an interface, and whose they are here.
+// The kernel's counters of an interface, and their families.
 static TOTALS: [(&str, &MetricFamily); 4] = [
     ("rx_packets", &LINK_RECEIVE_PACKETS),
     ("rx_bytes", &LINK_RECEIVE_BYTES),

@@ -12,10 +12,10 @@ use crate::metrics::families::{
     THREAD_CPU_SECONDS, THREAD_ID_SECONDS, THREADS,
 };
 
-/// `ip_local_port_range` as kernels have it unless told otherwise (inet_init_net in net/ipv4/af_inet.c).
+// The kernel's default of `ip_local_port_range` (inet_init_net in net/ipv4/af_inet.c).
 const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 
-/// The label of ports that the kernel gave to clients: there may be any number of them.
+// One label for all ports that the kernel gave to clients, because their number has no limit.
 const EPHEMERAL: &str = "ephemeral";
 
 pub(super) fn services(path: &PacketPath, wanted: &MetricSelection, all: &mut GatheredSamples) {

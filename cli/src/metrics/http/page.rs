@@ -58,8 +58,8 @@ impl ExporterPages {
         }
     }
 
-    /// The metrics, at most `FRESH` old. One scrape at a time: concurrent requests wait, and share
-    /// its result.
+    // The metrics, at most `FRESH` old. One scrape at a time: concurrent requests wait, and share
+    // its result.
     #[must_use]
     pub(crate) fn metrics(&self, format: ExpositionFormat) -> Arc<str> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

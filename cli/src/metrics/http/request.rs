@@ -5,22 +5,22 @@
 pub(crate) struct HttpRequest {
     /// The path, without the query.
     pub(crate) path: String,
-    /// The formats it accepts, as it says; empty where it does not.
+    /// The accepted formats from its `Accept`; empty without one.
     pub(crate) accept: String,
-    /// Whether the body is not wanted.
+    /// Whether the client wants headers only.
     pub(crate) head_only: bool,
 }
 
-/// Why it is none that is answered.
+/// Why a request is not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestError {
-    /// It is no request of HTTP/1.
+    /// It is not an HTTP/1 request.
     Garbled,
-    /// It wants something done, and not a page.
+    /// Its method is not GET or HEAD.
     Method,
-    /// It is too long.
+    // It is too long.
     TooLong,
-    /// It took too long to come.
+    // It took too long to come.
     TooSlow,
 }
 

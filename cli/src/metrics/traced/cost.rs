@@ -17,7 +17,8 @@ use crate::metrics::gather::GatheredSamples;
 // Length of a sampling period; its samples are added to the totals at its end.
 const LAP: Duration = Duration::from_secs(2);
 
-/// A thread that looks, in windows that keep it below 1 % of a CPU (see [`linerate_trace::cost`]).
+/// A thread that measures in windows that keep it below 1 % of a CPU (see
+/// [`linerate_trace::cost`]).
 #[derive(Debug)]
 pub(crate) struct CostCollector {
     sums: Arc<Mutex<CostTotals>>,
@@ -31,7 +32,7 @@ struct CostTotals {
     share: Option<f64>,
 }
 
-/// Nanoseconds of a CPU.
+// Nanoseconds of a CPU.
 #[derive(Debug, Default, Clone, Copy)]
 struct CpuNanoseconds {
     net_rx: u64,
@@ -77,7 +78,7 @@ impl CostCollector {
         }
     }
 
-    /// Adds the totals since the start.
+    // Adds the totals since the start.
     pub(crate) fn gather(&mut self, gathered: &mut GatheredSamples) -> Result<(), String> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             return Err(match thread.join() {

@@ -5,7 +5,7 @@ use crate::render::page::ResultPosition;
 // Elements with an id in a graph. Several graphs share a page, so each id gets a prefix.
 const NAMED: [&str; 7] = ["background", "title", "subtitle", "details", "unzoom", "matched", "frames"];
 
-/// The graph with ids that no other of the page has, and with rules that hold for nothing else.
+// The graph with ids that no other of the page has, and with rules that hold for nothing else.
 pub(super) fn placed(svg: &str, place: &ResultPosition) -> String {
     let own = place.id("graph");
     let mut placed = svg.replacen("<svg ", &format!("<svg id=\"{own}\" "), 1);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How long one answer may take on a busy machine.
+// How long one answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one tab; it ends with this.
@@ -24,7 +24,7 @@ pub(super) struct TestBrowser {
 }
 
 impl TestBrowser {
-    /// Starts it; none, with the reason, where there is none.
+    /// Starts it, or returns the reason why there is no browser.
     pub(super) fn start() -> Result<Self, String> {
         let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
             let path = std::env::var_os("PATH").unwrap_or_default();
@@ -123,7 +123,7 @@ impl TestBrowser {
         self.happened()
     }
 
-    /// Events since the last call.
+    // Events since the last call.
     pub(super) fn happened(&mut self) -> Vec<(String, Value)> {
         let told = self.events.drain(..);
         told.map(|mut event| {

@@ -29,9 +29,9 @@ pub(crate) struct JoinedResults {
 /// The files of a report and their verdicts.
 #[derive(Debug, Serialize)]
 pub(crate) struct ReportIndex {
-    /// The file whose picture of the path stands first; null where there is none.
+    /// The file whose packet path comes first; null without one.
     path_from: Option<String>,
-    /// In the order in which they are told.
+    /// In the order of the report.
     results: Vec<ReportEntry>,
     unread: Vec<UnreadEntry>,
 }
@@ -41,7 +41,7 @@ struct ReportEntry {
     file: String,
     schema: String,
     version: String,
-    /// Null where the result does not say.
+    /// Null if the result does not contain it.
     started_unix_seconds: Option<u64>,
     host: String,
     kind: &'static str,
@@ -67,7 +67,7 @@ impl JoinedResults {
         }
     }
 
-    /// Hosts that results are of, each once.
+    /// The hosts of the results, each once.
     pub(crate) fn hosts(&self) -> Vec<&str> {
         let mut hosts: Vec<&str> = Vec::new();
         for member in &self.members {
@@ -113,7 +113,7 @@ impl JoinedResults {
     }
 }
 
-/// Text without the marks that keep a page from breaking it in the wrong place.
+/// Text without the marks that control line breaks in a page.
 pub(super) fn plain(text: &str) -> String {
     text.replace('\u{a0}', " ").replace('\u{2060}', "")
 }

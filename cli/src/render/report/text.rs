@@ -6,7 +6,7 @@ use crate::render::column::TextColumn;
 use crate::render::style::{TextStyle, TextTone};
 use crate::render::table::TextTable;
 
-/// A row per result with its verdict below, then the results that cannot be shown.
+// A row per result with its verdict below, then the results that cannot be shown.
 pub(crate) fn text(joined: &JoinedResults, style: TextStyle) -> String {
     let mut table = TextTable::new(&["file", "schema", "when", "host"]);
     for member in &joined.members {

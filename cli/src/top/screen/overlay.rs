@@ -75,7 +75,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, picture: &Snapshot, 
     frame.render_widget(Paragraph::new(lines).block(block).scroll((state.scrolled.min(most), 0)), area);
 }
 
-/// A line as it is, or where it is too long, broken.
+// A line as it is, or where it is too long, broken.
 fn pieces(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width { vec![line.to_owned()] } else { wrap(line, width) }
 }

@@ -134,7 +134,7 @@ fn lost(per_second: Option<f64>) -> StyledSpan {
     }
 }
 
-/// How many of the threads that ran are not where packets are.
+/// The number of active threads that are not on a CPU with packets, of all.
 fn seats(picture: &Snapshot) -> StyledSpan {
     use linerate_host::live::picture::ThreadLocality;
     let seats = || picture.threads.value().into_iter().flatten().filter_map(|thread| thread.seat);
