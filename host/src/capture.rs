@@ -2,9 +2,9 @@
 //! machine gives the same result.
 //!
 //! A capture is a tree with `proc` and `sys`, and kernel answers that are not files in `calls`; a
-//! second reading is in `later`. `capture.json` describes the capture and records what a tree of
-//! files cannot: failed reads, links, and directories that were not read completely. A single-file
-//! capture is a tar archive compressed with gzip.
+//! second reading is in `later`. `capture.json` describes the capture and records details that a
+//! tree of files cannot: failed reads, links, and directories that were not read completely. A
+//! single-file capture is a tar archive compressed with gzip.
 
 mod anonymous;
 mod archive;
@@ -27,7 +27,7 @@ pub const SCHEMA: &str = "linerate.capture/1";
 const SCHEMA_NAME: &str = "linerate.capture/";
 const SCHEMA_NUMBER: u32 = 1;
 
-/// First bytes of a zstd frame (RFC 8878, section 3.1.1).
+// First bytes of a zstd frame (RFC 8878, section 3.1.1).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 const ABOUT: &str = "capture.json";
@@ -179,8 +179,8 @@ impl From<io::Error> for CaptureFault {
     }
 }
 
-/// Reads `capture.json`. Checks the schema first, because nothing else of a later one can be
-/// understood.
+// Reads `capture.json`. Checks the schema first, because nothing else of a later one can be
+// understood.
 fn about(text: &[u8]) -> Result<CaptureInfo, CaptureFault> {
     #[derive(Deserialize)]
     struct CaptureSchema {

@@ -31,10 +31,10 @@ pub(crate) use program::run;
 use script::{HostScript, ScriptedAnswer};
 use tree::CapturedTree;
 
-/// Files of /proc and /sys are much smaller; a captured tree may contain anything.
+// Files of /proc and /sys are much smaller; a captured tree may contain anything.
 const LARGEST_FILE: u64 = 16 << 20;
 
-/// CPU time used without a pause, and the longest pause.
+// CPU time used without a pause, and the longest pause.
 const BURST: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -218,7 +218,7 @@ impl Host {
     /// answer, or `{"errno": N}`.
     ///
     /// # Errors
-    /// [`HostError::Call`] with `what`; for a capture also [`HostError::NotLive`] without such an
+    /// [`HostError::Call`] with `what` as its subject; for a capture also [`HostError::NotLive`] without such an
     /// answer, and [`HostError::Garbled`].
     pub(crate) fn call<T: Serialize + DeserializeOwned>(
         &self,
@@ -254,9 +254,9 @@ impl Host {
         serde_json::from_str(&text).map_err(|error| HostError::Garbled { path, reason: error.to_string() })
     }
 
-    /// Makes a change that is not a file by `act`. On a fake host `rehearse` changes the answer of
-    /// [`Host::call`] for this key; if that answer is an error, the change fails with it. A capture
-    /// refuses every change.
+    // Makes a change that is not a file by `act`. On a fake host `rehearse` changes the answer of
+    // [`Host::call`] for this key; if that answer is an error, the change fails with it. A capture
+    // refuses every change.
     pub(crate) fn act<T: Serialize + DeserializeOwned>(
         &self,
         key: &str,
@@ -303,12 +303,13 @@ impl Host {
         let never = || Err(io::ErrorKind::Unsupported.into());
         if let (HostSource::Scripted(_), Ok(mut answer)) = (&self.source, self.call::<T>(key, key, never)) {
             change(&mut answer);
+            // A script may refuse it, as a device refuses a write; the answer then stays.
             let _ = self.act_to(key, key, || Ok(()), &answer);
         }
     }
 
-    /// Updates a file of a fake host after a related change, if the host has that file. A live
-    /// kernel does that itself.
+    // Updates a file of a fake host after a related change, if the host has that file. A live
+    // kernel does that itself.
     pub(crate) fn rehearse(&self, path: &str, content: &str) {
         if let HostSource::Scripted(script) = &self.source {
             // A missing file need not follow.
@@ -393,8 +394,8 @@ impl Host {
     }
 }
 
-/// Sleeps for as long as the calling thread has used a CPU since the last pause. A burst of 100 ms,
-/// for example to load BPF programs, can delay a server on that CPU until its buffers are full.
+// Sleeps for as long as the calling thread has used a CPU since the last pause. A burst of 100 ms,
+// for example to load BPF programs, can delay a server on that CPU until its buffers are full.
 pub(crate) fn pause_after_burst() {
     thread_local! {
         static USED: Cell<Duration> = const { Cell::new(Duration::ZERO) };

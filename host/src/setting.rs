@@ -348,7 +348,7 @@ impl Setting {
         self.knob().command(value)
     }
 
-    /// Checks the name: a plan may have been edited, and must not name a file elsewhere.
+    // Checks the name: a plan may have been edited, and must not name a file elsewhere.
     fn named_knob(&self) -> Result<Box<dyn Knob + '_>, SettingError> {
         let knob = self.knob();
         let interface = self.interface().filter(|interface| !is_interface_name(interface));
@@ -374,7 +374,7 @@ fn bad_value(knob: &dyn Knob, value: &SettingValue, expected: &'static str) -> S
     SettingError::BadValue { setting: knob.name(), value: value.to_string(), expected }
 }
 
-/// As the kernel does (`dev_valid_name` of net/core/dev.c, Linux 6.18).
+// As the kernel does (`dev_valid_name` of net/core/dev.c, Linux 6.18).
 fn is_interface_name(name: &str) -> bool {
     const LONGEST: usize = 15;
     !matches!(name, "" | "." | "..")

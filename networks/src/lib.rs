@@ -1,5 +1,5 @@
 //! Networks in CIDR notation, and which addresses are near: where load may go and who is answered without being named.
-//! [`echo`] has what tells a request from a reply.
+//! [`echo`] distinguishes requests from replies.
 
 pub mod echo;
 

@@ -12,25 +12,25 @@ use rustix::thread::{name, set_name};
 use crate::TraceError;
 use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms};
 
-/// Calls per batch: about 50 us.
+// Calls per batch: about 50 us.
 const PASSES: u32 = 200;
 
-/// The fastest batch counts, because others were interrupted.
+// The fastest batch counts, because others were interrupted.
 const BATCHES: u32 = 10;
 
-/// Repetitions with and without the program, because caches and clocks change.
+// Repetitions with and without the program, because caches and clocks change.
 const ROUNDS: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CallOverhead {
-    /// Call and return, ns.
+    // Call and return, ns.
     pub(crate) way_ns: f64,
-    /// The clock's part of a measured run, ns.
+    // The clock's part of a measured run, ns.
     pub(crate) clock_ns: f64,
 }
 
 impl CallOverhead {
-    /// Time per run including the call, ns.
+    // Time per run including the call, ns.
     pub(crate) fn run_ns(&self, ran: ProgramRuns) -> f64 {
         match ran.runs {
             0 => self.way_ns,
@@ -40,7 +40,7 @@ impl CallOverhead {
 }
 
 impl TracePrograms {
-    /// Call and return of the empty program, ns. Requires that the kernel does not measure programs.
+    // Call and return of the empty program, ns. Requires that the kernel does not measure programs.
     pub(crate) fn way_ns(
         &mut self,
         what: &'static str,
@@ -55,8 +55,8 @@ impl TracePrograms {
         Ok(ways[ways.len() / 2])
     }
 
-    /// The clock's part of a run, ns, while the kernel measures programs; `None` if it does not
-    /// report it.
+    // The clock's part of a run, ns, while the kernel measures programs; `None` if it does not
+    // report it.
     pub(crate) fn clock_ns(
         &mut self,
         what: &'static str,
@@ -81,7 +81,7 @@ impl TracePrograms {
     }
 }
 
-/// The time this thread takes to set its name, ns.
+// The time this thread takes to set its name, ns.
 fn fastest() -> f64 {
     let Ok(name) = name() else { return 0.0 };
     let mut fastest = Duration::MAX;

@@ -24,7 +24,7 @@ use program::ContentionProgram;
 /// The operation in an error message.
 const WHAT: &str = "looking at waits for locks";
 
-/// The kernel's list of online CPUs.
+// The kernel's list of online CPUs.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 #[derive(Debug, Clone)]

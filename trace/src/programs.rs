@@ -26,7 +26,7 @@ pub(crate) struct ProgramAttachment {
     pub(crate) program: &'static str,
     /// As in its `TRACE_EVENT`, such as `napi_poll`.
     pub(crate) tracepoint: &'static str,
-    /// For the error message: `came with Linux 5.19`.
+    // For the error message: `came with Linux 5.19`.
     pub(crate) since: &'static str,
     /// Whether the rest is useful without it.
     pub(crate) optional: bool,
@@ -36,7 +36,7 @@ pub(crate) struct ProgramAttachment {
 #[derive(Debug)]
 pub(crate) struct TracePrograms {
     pub(crate) object: Ebpf,
-    /// Optional ones whose tracepoint this kernel lacks.
+    // Optional ones whose tracepoint this kernel lacks.
     pub(crate) lacking: Vec<ProgramAttachment>,
     attached: BTreeMap<&'static str, BtfTracePointLinkId>,
 }
@@ -143,8 +143,8 @@ impl TracePrograms {
         program.load().map_err(|error| failed(what, error))
     }
 
-    /// Runs a program once on a CPU with an argument; returns its result, `None` if the CPU is
-    /// offline (`BPF_F_TEST_RUN_ON_CPU`, Linux 5.10). It runs in an interrupt there.
+    // Runs a program once on a CPU with an argument; returns its result, `None` if the CPU is
+    // offline (`BPF_F_TEST_RUN_ON_CPU`, Linux 5.10). It runs in an interrupt there.
     pub(crate) fn run(
         &self,
         what: &'static str,
@@ -166,7 +166,7 @@ impl TracePrograms {
         }
     }
 
-    /// Runs and time of these programs while the kernel timed them (`BPF_ENABLE_STATS`, Linux 5.8).
+    // Runs and time of these programs while the kernel timed them (`BPF_ENABLE_STATS`, Linux 5.8).
     pub(crate) fn runs(
         &self,
         what: &'static str,
@@ -193,7 +193,7 @@ pub(crate) struct ProgramRuns {
     pub(crate) time: Duration,
 }
 
-/// Lets the kernel time all BPF programs until this is dropped.
+// Lets the kernel time all BPF programs until this is dropped.
 #[derive(Debug)]
 pub(crate) struct RunCounting {
     _descriptor: OwnedFd,

@@ -8,7 +8,7 @@ const SYMBOLS: &str = "/proc/kallsyms";
 
 const RESTRICT: &str = "/proc/sys/kernel/kptr_restrict";
 
-/// No function is longer; an address farther behind the last one is in none.
+// No function is longer; an address farther behind the last one is in none.
 const LONGEST: u64 = 1 << 20;
 
 /// A function's name in the source, without suffixes of compiler clones: `.isra.0`, `.part.0`,
@@ -32,7 +32,7 @@ pub struct KernelSymbol {
 }
 
 impl std::fmt::Display for KernelSymbol {
-    /// As the kernel prints it: `function+0x1f [module]`.
+    // As the kernel prints it: `function+0x1f [module]`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}+{:#x}", self.name, self.offset)?;
         self.module.as_ref().map_or(Ok(()), |module| write!(f, " [{module}]"))
@@ -89,8 +89,8 @@ impl KernelSymbols {
     }
 }
 
-/// Addresses read as zero without permission (`kallsyms_show_value`, kernel/ksyms_common.c, Linux
-/// 6.18).
+// Addresses read as zero without permission (`kallsyms_show_value`, kernel/ksyms_common.c, Linux
+// 6.18).
 fn hidden(restrict: Option<&str>) -> String {
     match restrict.map(str::trim) {
         Some("2") => format!("{SYMBOLS} shows no addresses: kernel.kptr_restrict is 2, set it to 1"),
@@ -98,17 +98,18 @@ fn hidden(restrict: Option<&str>) -> String {
     }
 }
 
-/// Functions in /proc/kallsyms by address: `ffffffffc0201000 t nf_hook_slow\t[module]`. Of several
-/// names at one address the first, as in the kernel (`get_symbol_pos`, kernel/kallsyms.c, Linux
-/// 6.18).
+// Functions in /proc/kallsyms by address: `ffffffffc0201000 t nf_hook_slow\t[module]`. Of several
+// names at one address the first, as in the kernel (`get_symbol_pos`, kernel/kallsyms.c, Linux
+// 6.18).
 fn functions(text: &str) -> Vec<SymbolEntry> {
     let mut functions: Vec<SymbolEntry> = text.lines().filter_map(function).collect();
+    // A stable sort, so that `dedup` keeps the first of several names.
     functions.sort_by_key(|function| function.address);
     functions.dedup_by_key(|function| function.address);
     functions
 }
 
-/// `None` for data, and without an address.
+// `None` for data, and without an address.
 fn function(line: &str) -> Option<SymbolEntry> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok().filter(|address| *address != 0)?;

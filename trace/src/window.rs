@@ -18,7 +18,7 @@ pub fn wait(duration: Duration, stop: &dyn Fn() -> bool) -> Duration {
     begin.elapsed()
 }
 
-/// CPU time of this thread, ns.
+// CPU time of this thread, ns.
 pub(crate) fn thread_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)

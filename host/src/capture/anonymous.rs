@@ -13,7 +13,7 @@ mod address;
 
 use address::AddressAliases;
 
-/// Prefixes of program names that doctor knows, and of kernel threads.
+// Prefixes of program names that doctor knows, and of kernel threads.
 const KNOWN: [&str; 14] = [
     "irqbalance",
     "tuned",

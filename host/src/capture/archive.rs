@@ -12,8 +12,8 @@ use super::{ABOUT, CaptureExtras, CaptureFault, CaptureInfo, LATER, about};
 use crate::HostRecording;
 use crate::recording::RecordedResult;
 
-/// The limit of an archive's content, ten times the capture of a large host. A few bytes of gzip
-/// can expand to gigabytes.
+// The limit of an archive's content, ten times the capture of a large host. A few bytes of gzip
+// can expand to gigabytes.
 const MOST_BYTES: u64 = 512 << 20;
 const MOST_ENTRIES: usize = 1_000_000;
 const LARGEST_FILE: u64 = 16 << 20;

@@ -19,7 +19,7 @@ use interrupts::InterruptRates;
 
 pub(crate) struct SnapshotInput<'a> {
     pub(crate) path: &'a PacketPath,
-    /// `None` for the first snapshot.
+    // `None` for the first snapshot.
     pub(crate) before: Option<&'a CounterSample>,
     pub(crate) now: &'a CounterSample,
     pub(crate) seconds: Option<f64>,

@@ -1,6 +1,6 @@
 //! Growth of counters per second.
 
-/// `None` if a 64-bit counter shrank, which means that its source was recreated.
+// `None` if a 64-bit counter shrank, which means that its source was recreated.
 pub(crate) fn rate(before: Option<u64>, now: Option<u64>, seconds: Option<f64>) -> Option<f64> {
     let grown = now?.checked_sub(before?)?;
     Some(grown as f64 / seconds?)
@@ -15,7 +15,7 @@ pub(crate) fn rate_32(before: Option<u64>, now: Option<u64>, seconds: Option<f64
     (grown < ROUND / 2).then(|| rate(Some(0), Some(grown), seconds)).flatten()
 }
 
-/// The sum of the known values, `None` without any.
+// The sum of the known values, `None` without any.
 pub(crate) fn sum(parts: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     parts.into_iter().flatten().reduce(|one, other| one + other)
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::live::Snapshot;
 use crate::live::picture::SCHEMA;
 
-/// A longer line was not written by linerate.
+// A longer line was not written by linerate.
 const LONGEST_LINE: u64 = 64 << 20;
 
 /// Recorded snapshots in order. There is at least one.

@@ -170,6 +170,7 @@ impl LiveHost {
 /// than the rules.
 fn findings(view: &HostView<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = diagnosis::rules().flat_map(|rule| rule.findings(view)).collect();
+    // The sort is stable: within a severity, findings keep the order of the rules.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
 }

@@ -22,7 +22,7 @@ const INDEX: usize = 4;
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 
-/// `RT_SCOPE_LINK`: valid on one link only.
+// `RT_SCOPE_LINK`: valid on one link only.
 const SCOPE_LINK: u8 = 253;
 
 /// The addresses of an interface, IPv4 first, in the kernel's order, without link-local ones.
@@ -41,11 +41,12 @@ fn ask(interface: u32) -> io::Result<Vec<IpAddr>> {
     let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
     let messages = answers.iter().filter(|answer| answer.kind == NEW);
     let mut addresses: Vec<IpAddr> = messages.filter_map(|answer| read(&answer.body, interface)).collect();
+    // IPv4 first; otherwise in the kernel's order, because the sort is stable.
     addresses.sort_by_key(IpAddr::is_ipv6);
     Ok(addresses)
 }
 
-/// `None` for another interface, or a link-local address.
+// `None` for another interface, or a link-local address.
 fn read(body: &[u8], interface: u32) -> Option<IpAddr> {
     let index = body.get(INDEX..).and_then(<[u8]>::first_chunk).copied().map(u32::from_ne_bytes);
     if index != Some(interface) || body.get(SCOPE) == Some(&SCOPE_LINK) {

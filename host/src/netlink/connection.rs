@@ -10,14 +10,14 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, Net
 use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The kernel answers sooner unless it lost the answer.
+// The kernel answers sooner unless it lost the answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Bytes of struct nlmsghdr (linux/netlink.h).
+// Bytes of struct nlmsghdr (linux/netlink.h).
 const HEADER_BYTES: usize = 16;
 
-/// `NLM_F_DUMP_INTR`: the listed objects changed during the dump, so that entries may be missing or
-/// repeated.
+// `NLM_F_DUMP_INTR`: the listed objects changed during the dump, so that entries may be missing or
+// repeated.
 const INTERRUPTED: u16 = 0x10;
 
 pub(crate) struct NetlinkConnection {
@@ -50,8 +50,8 @@ impl NetlinkConnection {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Requests error messages as text (`NETLINK_EXT_ACK`, Linux 4.12) without a copy of the
-    /// request. Older kernels return only the error number.
+    // Requests error messages as text (`NETLINK_EXT_ACK`, Linux 4.12) without a copy of the
+    // request. Older kernels return only the error number.
     pub(crate) fn explain(&mut self) {
         let _ = self.socket.set_cap_ack(true).and_then(|()| self.socket.set_ext_ack(true));
     }
@@ -135,7 +135,7 @@ fn acknowledgement(body: &[u8], flags: u16) -> io::Result<()> {
     })
 }
 
-/// The message text (`NLMSGERR_ATTR_MSG`).
+// The message text (`NLMSGERR_ATTR_MSG`).
 fn words(body: &[u8], flags: u16) -> Option<String> {
     const CODE_BYTES: usize = 4;
     let request = body.get(CODE_BYTES..)?;

@@ -7,20 +7,20 @@ use std::io;
 use super::generic::{GenericFamily, RequestAttributes, attribute, attributes, text, u32_of};
 use crate::sys::ethtool::{CHANNELS, COALESCE, EthtoolWords, WordStructure};
 
-/// `ETHTOOL_A_HEADER_DEV_NAME` of linux/ethtool_netlink.h. Each command's first attribute is the header.
+// `ETHTOOL_A_HEADER_DEV_NAME` of linux/ethtool_netlink.h. Each command's first attribute is the header.
 const HEADER: u16 = 1;
 const HEADER_DEVICE_NAME: u16 = 2;
 
 /// `ETHTOOL_MSG_FEATURES_GET`.
 const GET_FEATURES: u8 = 11;
 
-/// `EOPNOTSUPP` if the driver or the kernel does not have the command, `ENOENT` if the kernel does
-/// not have the family.
+// `EOPNOTSUPP` if the driver or the kernel does not have the command, `ENOENT` if the kernel does
+// not have the family.
 pub(crate) fn read(structure: &WordStructure, interface: &str) -> io::Result<EthtoolWords> {
     get(structure.netlink_get, interface).map(|answer| words_of(structure, &answer))
 }
 
-/// `None` leaves a word as it is. The error contains the kernel's text if it gives one.
+// `None` leaves a word as it is. The error contains the kernel's text if it gives one.
 pub(crate) fn change(
     structure: &WordStructure,
     interface: &str,
@@ -39,7 +39,7 @@ pub(crate) fn change(
     GenericFamily::open("ethtool")?.act(structure.netlink_set, &attributes)
 }
 
-/// By the kernel's names.
+// By the kernel's names.
 pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
     get(GET_FEATURES, interface).map(|answer| read_features(&answer))
 }
@@ -53,13 +53,13 @@ fn about(interface: &str) -> RequestAttributes {
     RequestAttributes::default().nested(HEADER, &header)
 }
 
-/// Words that the device does not have are absent (net/ethtool/channels.c, rings.c, coalesce.c).
+// Words that the device does not have are absent (net/ethtool/channels.c, rings.c, coalesce.c).
 fn words_of(structure: &WordStructure, answer: &[u8]) -> EthtoolWords {
     (0..structure.length).map(|place| u32_of(answer, u16::try_from(place + 1).ok()?)).collect()
 }
 
-/// `ETHTOOL_A_FEATURES_HW` lists every feature, `_ACTIVE` the enabled ones
-/// (net/ethtool/features.c).
+// `ETHTOOL_A_FEATURES_HW` lists every feature, `_ACTIVE` the enabled ones
+// (net/ethtool/features.c).
 fn read_features(answer: &[u8]) -> BTreeMap<String, bool> {
     let mut features: BTreeMap<String, bool> =
         names(attribute(answer, 2).unwrap_or_default()).map(|name| (name, false)).collect();
@@ -67,8 +67,8 @@ fn read_features(answer: &[u8]) -> BTreeMap<String, bool> {
     features
 }
 
-/// The names in a bit set: `ETHTOOL_A_BITSET_BITS` has a nested attribute per bit, with
-/// `ETHTOOL_A_BITSET_BIT_NAME` in it.
+// The names in a bit set: `ETHTOOL_A_BITSET_BITS` has a nested attribute per bit, with
+// `ETHTOOL_A_BITSET_BIT_NAME` in it.
 fn names(bitset: &[u8]) -> impl Iterator<Item = String> {
     attributes(attribute(bitset, 3).unwrap_or_default())
         .filter_map(|(_, bit)| attribute(bit, 2).map(text))

@@ -7,7 +7,7 @@ use netlink_sys::protocols::NETLINK_GENERIC;
 
 use super::connection::NetlinkConnection;
 
-/// `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY`, `CTRL_ATTR_FAMILY_ID` and `CTRL_ATTR_FAMILY_NAME` of linux/genetlink.h.
+// `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY`, `CTRL_ATTR_FAMILY_ID` and `CTRL_ATTR_FAMILY_NAME` of linux/genetlink.h.
 const CONTROL: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
@@ -15,11 +15,11 @@ const FAMILY_NAME: u16 = 2;
 
 const HEADER_BYTES: usize = 4;
 
-/// `NLA_F_NESTED` of linux/netlink.h, and `NLA_TYPE_MASK`: the two highest bits of a type are flags.
+// `NLA_F_NESTED` of linux/netlink.h, and `NLA_TYPE_MASK`: the two highest bits of a type are flags.
 const NESTED: u16 = 0x8000;
 const TYPE_MASK: u16 = 0x3fff;
 
-/// Attempts for a dump that the kernel interrupts because the listed objects change.
+// Attempts for a dump that the kernel interrupts because the listed objects change.
 const DUMP_ATTEMPTS: u32 = 3;
 
 pub(crate) struct GenericFamily {
@@ -31,7 +31,7 @@ pub(crate) struct GenericFamily {
 pub(crate) struct RequestAttributes(Vec<u8>);
 
 impl GenericFamily {
-    /// `ENOENT` if the kernel has no family of that name.
+    // `ENOENT` if the kernel has no family of that name.
     pub(crate) fn open(name: &str) -> io::Result<Self> {
         let mut connection = NetlinkConnection::open(NETLINK_GENERIC)?;
         let request = command(GET_FAMILY, &RequestAttributes::default().text(FAMILY_NAME, name));
@@ -151,7 +151,7 @@ pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.get(..end).unwrap_or_default()).into_owned()
 }
 
-/// Attributes of one word each, as in an answer of the kernel (`struct nlattr`).
+// Attributes of one word each, as in an answer of the kernel (`struct nlattr`).
 #[cfg(test)]
 pub(super) fn words(attributes: &[(u16, u32)]) -> Vec<u8> {
     let mut bytes = Vec::new();

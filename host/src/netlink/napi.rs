@@ -7,11 +7,11 @@ use std::io;
 use super::generic::{GenericFamily, RequestAttributes, u32_of};
 use crate::stage::softirq::NapiInstance;
 
-/// `NETDEV_CMD_QUEUE_GET` and `NETDEV_CMD_NAPI_GET` of linux/netdev.h.
+// `NETDEV_CMD_QUEUE_GET` and `NETDEV_CMD_NAPI_GET` of linux/netdev.h.
 const GET_QUEUE: u8 = 10;
 const GET_NAPI: u8 = 11;
 
-/// `NETDEV_A_QUEUE_ID`, `_IFINDEX`, `_TYPE` (0 for receive queues) and `_NAPI_ID`.
+// `NETDEV_A_QUEUE_ID`, `_IFINDEX`, `_TYPE` (0 for receive queues) and `_NAPI_ID`.
 const QUEUE_ID: u16 = 1;
 const QUEUE_INTERFACE: u16 = 2;
 const QUEUE_TYPE: u16 = 3;
@@ -28,6 +28,7 @@ const NAPI_PID: u16 = 4;
 /// `EOPNOTSUPP` from kernels without the command.
 pub(crate) fn instances() -> io::Result<Vec<NapiInstance>> {
     let mut family = GenericFamily::open("netdev").map_err(|error| match error.raw_os_error() {
+        // A kernel without the family is reported like one without the command.
         Some(libc::ENOENT) => io::Error::from_raw_os_error(libc::EOPNOTSUPP),
         _ => error,
     })?;

@@ -11,13 +11,13 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use super::connection::NetlinkConnection;
 use super::generic::{RequestAttributes, attribute};
 
-/// Bytes of struct nfgenmsg (linux/netfilter/nfnetlink.h).
+// Bytes of struct nfgenmsg (linux/netfilter/nfnetlink.h).
 const HEADER_BYTES: usize = 4;
 
-/// Attempts for a list that the kernel interrupts because the listed objects change.
+// Attempts for a list that the kernel interrupts because the listed objects change.
 const ATTEMPTS: u32 = 3;
 
-/// Protocol families of netfilter (linux/netfilter.h).
+// Protocol families of netfilter (linux/netfilter.h).
 const FAMILIES: [(u8, &str); 6] =
     [(1, "inet"), (2, "ip"), (3, "arp"), (5, "netdev"), (7, "bridge"), (10, "ip6")];
 

@@ -20,10 +20,10 @@ use crate::root::Host;
 
 pub type Mac = [u8; 6];
 
-/// The kernel sends three requests, one second apart (mcast_solicit and retrans_time_ms in arp(7)).
+// The kernel sends three requests, one second apart (mcast_solicit and retrans_time_ms in arp(7)).
 const RESOLUTION: Duration = Duration::from_millis(3_500);
 
-/// Poll interval during a resolution. Netlink would send the events of all other neighbours, too.
+// Poll interval during a resolution. Netlink would send the events of all other neighbours, too.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,6 +178,7 @@ impl RouteNetlink {
                     NeighborResolution::Failed | NeighborResolution::UnderWay => {}
                 },
                 Ok(_) => {}
+                // The kernel has no entry for the neighbour yet.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(source) => return Err(PathError::Ask { what: "a neighbour", source }),
             }

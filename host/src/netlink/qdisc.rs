@@ -23,7 +23,7 @@ const INDEX: usize = 4;
 const HANDLE: usize = 8;
 const PARENT: usize = 12;
 
-/// `TCA_KIND`, `TCA_OPTIONS`, `TCA_STATS2` and the attributes in it.
+// `TCA_KIND`, `TCA_OPTIONS`, `TCA_STATS2` and the attributes in it.
 const KIND: u16 = 1;
 const OPTIONS: u16 = 2;
 const STATISTICS: u16 = 7;
@@ -31,7 +31,7 @@ const BASIC: u16 = 1;
 const QUEUE: u16 = 3;
 const PACKETS_64: u16 = 8;
 
-/// `TC_H_ROOT` and `TC_H_INGRESS` (linux/pkt_sched.h).
+// `TC_H_ROOT` and `TC_H_INGRESS` (linux/pkt_sched.h).
 const ROOT: u32 = u32::MAX;
 const INGRESS: u32 = 0xffff_fff1;
 
@@ -46,7 +46,7 @@ pub(crate) fn disciplines(host: &Host, link: &LinkState) -> Known<Vec<QdiscState
     answer.into()
 }
 
-/// The qdiscs of each interface. One request suffices, because the kernel always lists all.
+// The qdiscs of each interface. One request suffices, because the kernel always lists all.
 pub(crate) fn of_each(host: &Host, links: &[LinkState]) -> Vec<Known<Vec<QdiscState>>> {
     if !host.is_live() || links.len() < 2 {
         return links.iter().map(|link| disciplines(host, link)).collect();
@@ -93,10 +93,10 @@ impl QdiscPosition {
     }
 }
 
-/// Creates a qdisc in place of the default one; the kernel chooses its handle.
-///
-/// An existing qdisc of the same kind would be changed instead (`tc_modify_qdisc` of
-/// net/sched/sch_api.c), which not every kind supports for all parameters.
+// Creates a qdisc in place of the default one; the kernel chooses its handle.
+//
+// An existing qdisc of the same kind would be changed instead (`tc_modify_qdisc` of
+// net/sched/sch_api.c), which not every kind supports for all parameters.
 pub(crate) fn put(index: u32, place: QdiscPosition, kind: &str, options: &[u8]) -> io::Result<()> {
     let mut attributes = RequestAttributes::default().text(KIND, kind);
     if !options.is_empty() {
@@ -105,7 +105,7 @@ pub(crate) fn put(index: u32, place: QdiscPosition, kind: &str, options: &[u8]) 
     act(NEW, NLM_F_CREATE | NLM_F_REPLACE, index, place, &attributes)
 }
 
-/// Removes the root qdisc; the kernel then creates the default one.
+// Removes the root qdisc; the kernel then creates the default one.
 pub(crate) fn remove_root(index: u32) -> io::Result<()> {
     let is_default = |found: &QdiscState| found.parent == "root" && found.handle == "0:";
     if list(index)?.iter().any(is_default) {
@@ -130,8 +130,8 @@ fn act(
     connection.request(kind, flags, &request).map(|_| ())
 }
 
-/// The kernel lists those of all interfaces in any case (`tc_dump_qdisc`, net/sched/sch_api.c,
-/// Linux 6.18).
+// The kernel lists those of all interfaces in any case (`tc_dump_qdisc`, net/sched/sch_api.c,
+// Linux 6.18).
 pub(crate) fn list(interface: u32) -> io::Result<Vec<QdiscState>> {
     Ok(listed(|index| index == interface)?.into_iter().map(|(_, discipline)| discipline).collect())
 }
@@ -150,7 +150,7 @@ fn listed(wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, QdiscState)>> {
     of_interface.collect()
 }
 
-/// `None` if it is incomplete or has no statistics.
+// `None` if it is incomplete or has no statistics.
 fn read(body: &[u8]) -> Option<QdiscState> {
     let attributes = body.get(MESSAGE_BYTES..)?;
     let statistics = attribute(attributes, STATISTICS)?;

@@ -9,7 +9,7 @@ use super::generic::{GenericFamily, RequestAttributes, attribute, number, u32_of
 use crate::stage::link::LinkState;
 use crate::{Host, HostError, Known};
 
-/// `NETDEV_CMD_QSTATS_GET`, `NETDEV_A_QSTATS_...` and `NETDEV_QSTATS_SCOPE_QUEUE` of linux/netdev.h.
+// `NETDEV_CMD_QSTATS_GET`, `NETDEV_A_QSTATS_...` and `NETDEV_QSTATS_SCOPE_QUEUE` of linux/netdev.h.
 const GET: u8 = 12;
 const INTERFACE: u16 = 1;
 const QUEUE_TYPE: u16 = 2;
@@ -29,7 +29,7 @@ pub(crate) struct QueueStatistics {
     pub(crate) tx: Vec<QueueStatistic>,
 }
 
-/// `None` for values that the driver does not count.
+// `None` for values that the driver does not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QueueStatistic {
     pub(crate) queue: u32,
@@ -37,14 +37,14 @@ pub(crate) struct QueueStatistic {
     pub(crate) packets: Option<u64>,
     #[serde(default)]
     pub(crate) bytes: Option<u64>,
-    /// Packets that the device lost for any reason (`rx-hw-drops`), or otherwise for lack of
-    /// buffers (`rx-hw-drop-overruns`).
+    // Packets that the device lost for any reason (`rx-hw-drops`), or otherwise for lack of
+    // buffers (`rx-hw-drop-overruns`).
     #[serde(default)]
     pub(crate) drops: Option<u64>,
 }
 
 impl QueueStatistics {
-    /// `None` if the kernel or the driver does not report them.
+    // `None` if the kernel or the driver does not report them.
     pub(crate) fn observe(host: &Host, link: &LinkState) -> Known<Option<Self>> {
         let interface = link.interface.as_str();
         let what = format!("reading the queue statistics of {interface}");
@@ -60,7 +60,7 @@ impl QueueStatistics {
     }
 }
 
-/// Kernels before Linux 6.3 have no netdev family.
+// Kernels before Linux 6.3 have no netdev family.
 fn is_untold(error: &HostError) -> bool {
     matches!(error, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::ENOENT))
 }

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::connection::NetlinkConnection;
 use super::generic::attribute;
 
-/// `SOCK_DIAG_BY_FAMILY` of linux/sock_diag.h.
+// `SOCK_DIAG_BY_FAMILY` of linux/sock_diag.h.
 const BY_FAMILY: u16 = 20;
 
 /// Bytes of struct inet_diag_msg.
 const MESSAGE_BYTES: usize = 72;
 
-/// `INET_DIAG_SKMEMINFO`: an array of words with `SK_MEMINFO_RCVBUF` and `_DROPS` among them
-/// (linux/sock_diag.h).
+// `INET_DIAG_SKMEMINFO`: an array of words with `SK_MEMINFO_RCVBUF` and `_DROPS` among them
+// (linux/sock_diag.h).
 const MEMORY: u16 = 7;
 const RECEIVE_BUFFER: usize = 1;
 const DROPS: usize = 8;
@@ -25,8 +25,8 @@ const DROPS: usize = 8;
 /// Attempts for a list that sockets change meanwhile.
 const ATTEMPTS: u32 = 3;
 
-/// State bits of the request: `1 << TCP_CLOSE`, the state of an unconnected UDP socket, and `1 <<
-/// TCP_LISTEN` (include/net/tcp_states.h).
+// State bits of the request: `1 << TCP_CLOSE`, the state of an unconnected UDP socket, and `1 <<
+// TCP_LISTEN` (include/net/tcp_states.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketStates {
     Unconnected = 1 << 7,
@@ -72,7 +72,7 @@ pub(crate) fn sockets(family: u8, protocol: u8, state: SocketStates) -> io::Resu
     Ok(answers.filter_map(|answer| parse(&answer.body)).collect())
 }
 
-/// struct inet_diag_req_v2: family, protocol, extensions, padding, states and an empty struct inet_diag_sockid.
+// struct inet_diag_req_v2: family, protocol, extensions, padding, states and an empty struct inet_diag_sockid.
 fn request(family: u8, protocol: u8, state: SocketStates) -> Vec<u8> {
     let mut bytes = vec![family, protocol, 1 << (MEMORY - 1), 0];
     bytes.extend((state as u32).to_ne_bytes());
@@ -80,8 +80,8 @@ fn request(family: u8, protocol: u8, state: SocketStates) -> Vec<u8> {
     bytes
 }
 
-/// Reads a struct inet_diag_msg and its attributes; `None` if it is incomplete or of another
-/// family.
+// Reads a struct inet_diag_msg and its attributes; `None` if it is incomplete or of another
+// family.
 pub(crate) fn parse(bytes: &[u8]) -> Option<DiagSocket> {
     let family = libc::c_int::from(*bytes.first()?);
     let address: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;

@@ -11,11 +11,11 @@ use super::generic::{attribute, text};
 use crate::stage::filter::ProgramCounts;
 use crate::sys::tcx::{self, TcxDirection};
 
-/// Message types of linux/rtnetlink.h.
+// Message types of linux/rtnetlink.h.
 const GET_QDISC: u16 = 38;
 const GET_FILTER: u16 = 46;
 
-/// Bytes of struct tcmsg (linux/rtnetlink.h), and offsets of its words.
+// Bytes of struct tcmsg (linux/rtnetlink.h), and offsets of its words.
 const HEADER_BYTES: usize = 20;
 const INDEX: usize = 4;
 const PARENT: usize = 12;
@@ -24,8 +24,8 @@ const INFO: usize = 16;
 const KIND: u16 = 1;
 const CHAIN: u16 = 11;
 
-/// The parent for filters without a class (`TC_H_INGRESS`, `TC_H_CLSACT`), and for ingress and
-/// egress filters there.
+// The parent for filters without a class (`TC_H_INGRESS`, `TC_H_CLSACT`), and for ingress and
+// egress filters there.
 const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_INGRESS: u32 = 0xffff_fff2;
 const CLSACT_EGRESS: u32 = 0xffff_fff3;

@@ -13,12 +13,12 @@ use super::generic::{self, GenericFamily, RequestAttributes};
 use crate::known::Known;
 use crate::root::{Host, HostError};
 
-/// `NETDEV_CMD_DEV_GET`, `NETDEV_A_DEV_IFINDEX` and `NETDEV_A_DEV_XDP_FEATURES` of linux/netdev.h.
+// `NETDEV_CMD_DEV_GET`, `NETDEV_A_DEV_IFINDEX` and `NETDEV_A_DEV_XDP_FEATURES` of linux/netdev.h.
 const GET_DEVICE: u8 = 1;
 const DEVICE_INDEX: u16 = 1;
 const DEVICE_FEATURES: u16 = 3;
 
-/// `NETDEV_XDP_ACT_BASIC`, `_REDIRECT` and `_NDO_XMIT` of linux/netdev.h.
+// `NETDEV_XDP_ACT_BASIC`, `_REDIRECT` and `_NDO_XMIT` of linux/netdev.h.
 const BASIC: u64 = 1;
 const REDIRECT: u64 = 2;
 const TRANSMIT: u64 = 4;

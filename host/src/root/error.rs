@@ -63,7 +63,7 @@ impl HostError {
     }
 }
 
-/// An error number with the kernel's message (`NLMSGERR_ATTR_MSG`, Linux 4.12).
+// An error number with the kernel's message (`NLMSGERR_ATTR_MSG`, Linux 4.12).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {words}", io::Error::from_raw_os_error(*errno))]
 pub(crate) struct ExplainedErrno {

@@ -115,8 +115,8 @@ impl Host {
         self.ethtool(interface, item, netlink, |interface| structure.read(interface).map(T::from))
     }
 
-    /// Changes words by netlink, which returns error texts, or by ioctl if the kernel is too old for
-    /// the family or the command.
+    // Changes words by netlink, which returns error texts, or by ioctl if the kernel is too old for
+    // the family or the command.
     fn set_words<T: Serialize + DeserializeOwned>(
         &self,
         interface: &str,
@@ -137,8 +137,8 @@ impl Host {
         self.act(&format!("ethtool/{interface}/{item}"), &what, act, rehearse)
     }
 
-    /// Calls `first`, and if it fails for any reason, returns the result of `second`, whose error
-    /// is the driver's, not that of a kernel without the netlink family or command.
+    // Calls `first`, and if it fails for any reason, returns the result of `second`, whose error
+    // is the driver's, not that of a kernel without the netlink family or command.
     fn ethtool<T: Serialize + DeserializeOwned>(
         &self,
         interface: &str,

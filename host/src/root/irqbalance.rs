@@ -22,12 +22,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Host, HostError};
 
-/// It reads a message into 500 bytes and cuts the rest (up to 1.9.4; 16384 bytes since): a
-/// truncated number would ban another interrupt.
+// It reads a message into 500 bytes and cuts the rest (up to 1.9.4; 16384 bytes since): a
+// truncated number would ban another interrupt.
 const LONGEST_MESSAGE: usize = 499;
 
-/// Up to 1.9.3 it sleeps for its own interval in the scan after a change of bans, and does not
-/// answer meanwhile.
+// Up to 1.9.3 it sleeps for its own interval in the scan after a change of bans, and does not
+// answer meanwhile.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Added to that interval.
@@ -67,7 +67,7 @@ impl Host {
         self.act(&setup_key(pid), &what, done, |setup: &mut IrqbalanceSetup| setup.banned.clone_from(irqs))
     }
 
-    /// The longest wait for an answer.
+    // The longest wait for an answer.
     fn patience(&self, pid: u32) -> Duration {
         let arguments = self.read(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let arguments: Vec<&str> = arguments.split('\0').collect();
@@ -151,8 +151,8 @@ fn connected(pid: u32, patience: Duration) -> io::Result<rustix::fd::OwnedFd> {
     Err(last)
 }
 
-/// Its possible addresses: in its runtime directory; an abstract name up to 1.4; otherwise one of
-/// zeros.
+// Its possible addresses: in its runtime directory; an abstract name up to 1.4; otherwise one of
+// zeros.
 fn addresses(pid: u32) -> io::Result<[SocketAddrUnix; 3]> {
     Ok([
         SocketAddrUnix::new_abstract_name(&[0; 107])?,

@@ -92,6 +92,7 @@ fn open_without_links(root: &OwnedFd, path: &str, flags: OFlags) -> io::Result<O
     let mut at = root.try_clone()?;
     let names: Vec<_> = path.components().collect();
     if names.iter().any(|name| matches!(name, std::path::Component::ParentDir)) {
+        // The error of openat2 with RESOLVE_BENEATH.
         return Err(io::Error::from_raw_os_error(libc::EXDEV));
     }
     for (index, name) in names.iter().enumerate() {

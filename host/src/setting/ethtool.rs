@@ -43,7 +43,7 @@ impl PairsKind {
         }
     }
 
-    /// `None` for an unknown or repeated name, and for any other text.
+    // `None` for an unknown or repeated name, and for any other text.
     fn parse(self, value: &SettingValue) -> Option<Pairs<'_>> {
         let (_, _, names, _) = self.words();
         let mut pairs = BTreeMap::new();
@@ -92,7 +92,7 @@ impl Knob for PairsKnob<'_> {
         }?)
     }
 
-    /// Compares the parameters in both; those of one must include those of the other.
+    // Compares the parameters in both; those of one must include those of the other.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let (Some(one), Some(other)) = (self.kind.parse(one), self.kind.parse(other)) else { return false };
         let (one, other) = (settled(one), settled(other));
@@ -134,7 +134,7 @@ impl From<RingLengths> for SettingValue {
     }
 }
 
-/// Only the kinds that the device supports, because it accepts no others.
+// Only the kinds that the device supports, because it accepts no others.
 impl From<ChannelCounts> for SettingValue {
     fn from(channels: ChannelCounts) -> Self {
         let kinds = [

@@ -18,14 +18,14 @@ use crate::{CpuSet, Host, HostError};
 
 const EXPECTED: &str = "a mask of CPUs such as 00000003, or 000000ff at 2";
 
-/// Without interrupt remapping an x86 machine moves a vector at its next interrupt
-/// (`irq_move_masked_irq` of kernel/irq/migration.c). A NIC with traffic interrupts within this
-/// time; an idle one may stay elsewhere in its mask, where it does no harm.
+// Without interrupt remapping an x86 machine moves a vector at its next interrupt
+// (`irq_move_masked_irq` of kernel/irq/migration.c). A NIC with traffic interrupts within this
+// time; an idle one may stay elsewhere in its mask, where it does no harm.
 const NEXT_INTERRUPT: Duration = Duration::from_millis(20);
 
-/// How long a written mask may read as before: between the interrupt that applies it and the end of
-/// the move the kernel shows the old one (`irq_move_masked_irq` clears the pending mark first, and
-/// sets it again while the vector is busy; kernel/irq/migration.c, Linux 6.18).
+// How long a written mask may read as before: between the interrupt that applies it and the end of
+// the move the kernel shows the old one (`irq_move_masked_irq` clears the pending mark first, and
+// sets it again while the vector is busy; kernel/irq/migration.c, Linux 6.18).
 const TAKE_OVER: Duration = Duration::from_millis(500);
 
 pub(super) struct IrqAffinity<'a> {
@@ -81,7 +81,7 @@ impl IrqAffinity<'_> {
         }
     }
 
-    /// `None` if there are several, or the kernel does not report them.
+    // `None` if there are several, or the kernel does not report them.
     fn effective(host: &Host, irq: u32) -> Option<u32> {
         let text = host.read(&format!("/proc/irq/{irq}/effective_affinity_list"));
         let list = text.ok().and_then(|text| CpuSet::from_list(&text).ok());
@@ -156,7 +156,7 @@ impl Knob for IrqAffinity<'_> {
         Ok(())
     }
 
-    /// The CPU within the mask does not count, because the kernel chooses it.
+    // The CPU within the mask does not count, because the kernel chooses it.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let cpus = |value| AffinityValue::parse(value).map(|affinity| affinity.cpus);
         cpus(one).is_some() && cpus(one) == cpus(other)

@@ -14,8 +14,8 @@ use crate::{Host, HostError, Setting, process};
 
 const EXPECTED: &str = "a list of interrupts such as 24-31,40 that irqbalance takes in one message";
 
-/// Larger than any interrupt number (`NR_IRQS` with `CONFIG_SPARSE_IRQ`, Linux 6.12), because a
-/// range must not fill the memory.
+// Larger than any interrupt number (`NR_IRQS` with `CONFIG_SPARSE_IRQ`, Linux 6.12), because a
+// range must not fill the memory.
 const HIGHEST: u32 = 1 << 20;
 
 pub(super) struct IrqbalanceBans {
@@ -101,7 +101,7 @@ pub fn list(irqs: &BTreeSet<u32>) -> SettingValue {
     SettingValue::new(text)
 }
 
-/// `None` if it is not a list.
+// `None` if it is not a list.
 pub(crate) fn parse(text: &str) -> Option<BTreeSet<u32>> {
     let number = |text: &str| text.parse::<u32>().ok().filter(|irq| (1..=HIGHEST).contains(irq));
     let mut irqs = BTreeSet::new();

@@ -34,12 +34,12 @@ pub(super) trait Knob {
         false
     }
 
-    /// Why it cannot be changed on this host; `None` if it can, or if unknown.
+    // Why it cannot be changed on this host; `None` if it can, or if unknown.
     fn is_fixed(&self, _host: &Host) -> Option<&'static str> {
         None
     }
 
-    /// The equivalent shell command; `None` if a single one does not suffice.
+    // The equivalent shell command; `None` if a single one does not suffice.
     fn command(&self, value: &SettingValue) -> Option<String>;
 }
 
@@ -48,7 +48,7 @@ pub(super) enum WriteRefusal {
     /// An invalid value; the text says which are valid.
     BadValue(&'static str),
     Host(HostError),
-    /// It would not work, or could not be undone.
+    // It would not work, or could not be undone.
     Reason(String),
 }
 

@@ -30,7 +30,7 @@ struct LeafQdisc {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum QdiscShape {
     Single(LeafQdisc),
-    /// `mq`: qdisc by queue; empty if the kernel chooses them.
+    // `mq`: qdisc by queue; empty if the kernel chooses them.
     Multiple(BTreeMap<u32, LeafQdisc>),
     /// `mq` with the same qdisc for every queue.
     Uniform(LeafQdisc),
@@ -39,7 +39,7 @@ enum QdiscShape {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct QdiscTree {
     shape: QdiscShape,
-    /// Whether the kernel created it.
+    // Whether the kernel created it.
     by_default: bool,
 }
 
@@ -104,7 +104,7 @@ impl QdiscTree {
         Some(Self { shape, by_default })
     }
 
-    /// From the kernel's list; `None` if it could not be restored.
+    // From the kernel's list; `None` if it could not be restored.
     fn of(disciplines: &[QdiscState]) -> Option<Self> {
         let root = disciplines.iter().find(|discipline| discipline.parent == "root")?;
         let by_default = root.handle == "0:";
@@ -236,8 +236,8 @@ impl RootQdisc<'_> {
         HostError::Call { what, source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into() }
     }
 
-    /// Whether the new state can be read and so compared: a newer kernel may have parameters of its
-    /// own.
+    // Whether the new state can be read and so compared: a newer kernel may have parameters of its
+    // own.
     fn readable(&self) -> io::Result<()> {
         let now = qdisc::list(qdisc::index_of(self.interface)?)?;
         let words = "it became one with a parameter that is not known here; what was there is back";
@@ -287,7 +287,7 @@ impl Knob for RootQdisc<'_> {
         one.covers(&other) || other.covers(&one)
     }
 
-    /// Through the kernel's default, or `mq` with only some queues set.
+    // Through the kernel's default, or `mq` with only some queues set.
     fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
         let (to, found) = (QdiscTree::parse(to.as_str()), QdiscTree::parse(found.as_str()));
         let (Some(to), Some(found)) = (to, found) else { return false };

@@ -37,7 +37,7 @@ impl RssTableValue {
         (queues > 0 && start.checked_add(queues).is_some()).then_some(RssTableValue::Equal { start, queues })
     }
 
-    /// The shortest value for these entries.
+    // The shortest value for these entries.
     pub(super) fn of(entries: &[u32]) -> Self {
         let (start, last) = (entries.iter().min().copied(), entries.iter().max().copied());
         let equal = start
@@ -155,7 +155,7 @@ impl Knob for RssTable<'_> {
         }
     }
 
-    /// ethtool(8) has no syntax for an unequal table.
+    // ethtool(8) has no syntax for an unequal table.
     fn command(&self, value: &SettingValue) -> Option<String> {
         match RssTableValue::parse(value.as_str())? {
             RssTableValue::Equal { .. } => Some(format!("ethtool -X {} {value}", self.interface)),

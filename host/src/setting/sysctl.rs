@@ -10,8 +10,8 @@ use super::SettingValue;
 use super::knob::{Knob, WriteRefusal, quoted};
 use crate::{Host, HostError};
 
-/// Directories of per-interface sysctls, and names there that are not interfaces (Linux
-/// Documentation/networking/ip-sysctl.rst, mpls-sysctl.rst).
+// Directories of per-interface sysctls, and names there that are not interfaces (Linux
+// Documentation/networking/ip-sysctl.rst, mpls-sysctl.rst).
 const OF_INTERFACES: [&str; 5] =
     ["net/ipv4/conf", "net/ipv4/neigh", "net/ipv6/conf", "net/ipv6/neigh", "net/mpls/conf"];
 const NO_INTERFACES: [&str; 2] = ["all", "default"];
@@ -69,9 +69,9 @@ impl Knob for SysctlKnob<'_> {
         one.as_str().split_whitespace().eq(other.as_str().split_whitespace())
     }
 
-    /// A network namespace shows some sysctls of the whole machine read-only
-    /// (`sysctl_core_net_init` in net/core/sysctl_net_core.c, `nf_conntrack_standalone_init_sysctl`
-    /// in net/netfilter/nf_conntrack_standalone.c, as of Linux 6.18).
+    // A network namespace shows some sysctls of the whole machine read-only
+    // (`sysctl_core_net_init` in net/core/sysctl_net_core.c, `nf_conntrack_standalone_init_sysctl`
+    // in net/netfilter/nf_conntrack_standalone.c, as of Linux 6.18).
     fn is_fixed(&self, host: &Host) -> Option<&'static str> {
         host.is_read_only(&self.path()).is_ok_and(|fixed| fixed).then(|| {
             if relative(self.0).starts_with("net/") {

@@ -60,7 +60,7 @@ impl SysfsFile {
         Self::of_queue(interface, &format!("tx-{queue}/xps_rxqs"), FileForm::Mask)
     }
 
-    /// RFS flow table size of a receive queue (2.6.35; the kernel rounds up to a power of two).
+    // RFS flow table size of a receive queue (2.6.35; the kernel rounds up to a power of two).
     pub(super) fn flows(interface: &str, queue: u32) -> Self {
         Self::of_queue(interface, &format!("rx-{queue}/rps_flow_cnt"), FileForm::Number)
     }

@@ -13,7 +13,7 @@ static OBJECT: &[u8] =
 
 const SINCE: &str = "came with Linux 5.19";
 
-/// The begin comes first: an end without a begin does not count.
+// The begin comes first: an end without a begin does not count.
 const PROGRAMS: [ProgramAttachment; 2] = [
     ProgramAttachment { program: "begins", tracepoint: "contention_begin", since: SINCE, optional: false },
     ProgramAttachment { program: "ends", tracepoint: "contention_end", since: SINCE, optional: false },
@@ -35,7 +35,7 @@ pub(super) struct ContentionCounts {
 /// `struct place` and `struct waited` of bpf/contention.bpf.c.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitPlace {
-    /// `None` if the kernel had no room.
+    // `None` if the kernel had no room.
     pub(super) stack: Option<u32>,
     pub(super) flags: u32,
     pub(super) cpu: u32,
@@ -68,7 +68,7 @@ impl ContentionProgram {
         Ok(trace.frames().iter().map(|frame| frame.ip).collect())
     }
 
-    /// Losses of full tables, and runs that the kernel skipped.
+    // Losses of full tables, and runs that the kernel skipped.
     fn missed(&self) -> Result<u64, TraceError> {
         let counts: Vec<u64> = self.programs.of_each_cpu(WHAT, "missed")?;
         Ok(counts.iter().sum::<u64>() + self.programs.skipped_runs(WHAT)?)

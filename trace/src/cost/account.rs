@@ -13,7 +13,7 @@ use super::counted::{
 use super::untraced::{UntracedIrq, UntracedTime};
 use super::{COUNTING_POINT, CostReport, CostVictim, CpuCost, DeviceCost, OwnTime};
 
-/// The kernel's own counters per CPU.
+// The kernel's own counters per CPU.
 #[derive(Debug, Clone)]
 pub(super) struct KernelCpuTimes {
     pub(super) times: Known<Vec<CpuTimes>>,
@@ -24,7 +24,7 @@ pub(super) struct KernelCpuTimes {
 pub(super) struct AccountInput<'a> {
     /// Program runs on each CPU, whether counted or not.
     pub(super) runs: &'a BTreeMap<u32, i64>,
-    /// CPU time of this process, ns.
+    // CPU time of this process, ns.
     pub(super) process_ns: u64,
     pub(super) kernel_begin: &'a KernelCpuTimes,
     pub(super) kernel_end: &'a KernelCpuTimes,

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use linerate_host::stage::thread::TaskStat;
 use linerate_host::{Host, Known, process};
 
-/// The initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux 3.8), whose
-/// ids BPF programs use.
+// The initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux 3.8), whose
+// ids BPF programs use.
 const FIRST_PROCESSES: &str = "pid:[4026531836]";
 
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl AccountedTimes {
         self.length = end.saturating_duration_since(begin);
     }
 
-    /// The time of a thread in the window that ends now. Its readings come before and after the
-    /// window, so the difference is scaled to it.
+    // The time of a thread in the window that ends now. Its readings come before and after the
+    // window, so the difference is scaled to it.
     pub(super) fn of(&mut self, host: &Host, pid: u32, tid: u32) -> Known<u64> {
         if let Some(why) = &self.why {
             return Known::unknown(why.clone());

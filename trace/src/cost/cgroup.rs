@@ -2,7 +2,7 @@
 
 use linerate_host::{Host, Known};
 
-/// From the most specific hierarchy.
+// From the most specific hierarchy.
 pub(super) fn path(host: &Host, pid: u32) -> Known<String> {
     let file = format!("/proc/{pid}/cgroup");
     match host.read(&file) {
@@ -13,8 +13,8 @@ pub(super) fn path(host: &Host, pid: u32) -> Known<String> {
     }
 }
 
-/// One line per hierarchy: number, controllers and path separated by colons; number 0 is the
-/// unified one (cgroups(7)). If that is unused, containers are in version 1, with the longest path.
+// One line per hierarchy: number, controllers and path separated by colons; number 0 is the
+// unified one (cgroups(7)). If that is unused, containers are in version 1, with the longest path.
 pub(super) fn of(text: &str) -> Option<String> {
     let lines = text.lines().filter_map(|line| {
         let (number, rest) = line.split_once(':')?;

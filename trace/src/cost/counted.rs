@@ -9,13 +9,13 @@ pub(super) const TURNS_WORDS: usize = 18;
 const TOTALS_WORDS: usize = 12;
 pub(super) const POLLED_WORDS: usize = 8;
 
-/// `PF_KTHREAD` of include/linux/sched.h.
+// `PF_KTHREAD` of include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
-/// `struct totals`, in nanoseconds.
-///
-/// A value may be negative for a moment if an interrupt came during a read; the next read
-/// compensates.
+// `struct totals`, in nanoseconds.
+//
+// A value may be negative for a moment if an interrupt came during a read; the next read
+// compensates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuTotals {
     pub(super) net_rx: i64,
@@ -113,7 +113,7 @@ pub(super) struct CountedCost {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct CountedSpan {
     pub(super) elapsed_ns: u64,
-    /// The counted part, ns.
+    // The counted part, ns.
     pub(super) traced_ns: u64,
     /// Extrapolated to the elapsed time.
     pub(super) told: CpuReading,
@@ -309,7 +309,7 @@ fn split<const REST: usize>(words: &[u64]) -> (CpuTotals, [u64; REST]) {
     (CpuTotals::of(std::array::from_fn(|at| totals[at])), std::array::from_fn(|at| rest[at]))
 }
 
-/// At most 16 bytes.
+// At most 16 bytes.
 fn text(words: [u64; 2]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();

@@ -22,16 +22,16 @@ use crate::call::CallOverhead;
 use crate::programs::RunCounting;
 use crate::window;
 
-/// Programs are timed for this part of the measurement, and no longer than this, because timing
-/// costs time.
+// Programs are timed for this part of the measurement, and no longer than this, because timing
+// costs time.
 const TIMED_PART: u32 = 5;
 const TIMED_AT_MOST: Duration = Duration::from_millis(250);
 
-/// Interval of the check whether programs run too often while they are always attached.
+// Interval of the check whether programs run too often while they are always attached.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Consecutive windows with spare budget before programs are attached for more of the time, because
-/// bursts pause.
+// Consecutive windows with spare budget before programs are attached for more of the time, because
+// bursts pause.
 const CALM: u32 = 3;
 
 /// Time of an expensive interrupt in a virtual machine outside the tracepoints, ns.
@@ -42,8 +42,8 @@ const WORTH_MEASURING: f64 = 0.005;
 
 const FEW_INTERRUPTS: &str = "so few interrupts came that it does not matter";
 
-/// Windows move within their period, so that nothing periodic is always in them or never: the
-/// golden ratio covers all places evenly.
+// Windows move within their period, so that nothing periodic is always in them or never: the
+// golden ratio covers all places evenly.
 const NEXT_PLACE: f64 = 0.618_033_988_749_895;
 
 /// Attached until it is dropped.
@@ -64,7 +64,7 @@ pub struct CostSession {
     /// The last reading.
     last: TracePoint,
     stretch: TraceWindow,
-    /// Stretches since the last reading, or since the beginning.
+    // Stretches since the last reading, or since the beginning.
     counted: CountedCost,
     /// At the last reading, or at the beginning.
     events: BTreeMap<u32, i64>,
@@ -73,10 +73,10 @@ pub struct CostSession {
     kernel: KernelCpuTimes,
     accounted: AccountedTimes,
     cgroups: BTreeMap<(u32, u64), Known<String>>,
-    /// Time per packet in parts of the time since the last reading, ns.
+    // Time per packet in parts of the time since the last reading, ns.
     samples: Vec<f64>,
     notes: Vec<String>,
-    /// Interrupt time outside the tracepoints, measured when it matters.
+    // Interrupt time outside the tracepoints, measured when it matters.
     untraced: Known<UntracedIrq>,
 }
 
@@ -191,7 +191,7 @@ impl CostSession {
         Ok(())
     }
 
-    /// A window and the pauses around it; `None` if too little time is left.
+    // A window and the pauses around it; `None` if too little time is left.
     fn period(&mut self, left: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
         let takes = self.pace.window() + LEAD_IN;
         let Some(around) = PERIOD.min(left).checked_sub(takes) else {

@@ -6,27 +6,27 @@
 
 use std::time::Duration;
 
-/// Limit of the measurement's share of the busiest CPU.
+// Limit of the measurement's share of the busiest CPU.
 pub(super) const BUDGET: f64 = 0.01;
 
 /// From window to window.
 pub(super) const PERIOD: Duration = Duration::from_millis(500);
 
-/// From attaching programs to counting. Afterwards the context of a CPU is known: softirqs that
-/// began before have ended. NET_RX, the longest, ends after `netdev_budget_usecs`, two ticks by
-/// default (8 ms at 250 Hz; net/core/hotdata.c and `net_rx_action` of net/core/dev.c, Linux 6.18).
-/// The rest of a longer one counts as its thread's own time.
+// From attaching programs to counting. Afterwards the context of a CPU is known: softirqs that
+// began before have ended. NET_RX, the longest, ends after `netdev_budget_usecs`, two ticks by
+// default (8 ms at 250 Hz; net/core/hotdata.c and `net_rx_action` of net/core/dev.c, Linux 6.18).
+// The rest of a longer one counts as its thread's own time.
 pub(super) const LEAD_IN: Duration = Duration::from_millis(10);
 
-/// Windows are one in this many parts of the time; the first within the budget is used. Fewer would
-/// be too uncertain.
+// Windows are one in this many parts of the time; the first within the budget is used. Fewer would
+// be too uncertain.
 const PARTS: [u32; 5] = [2, 4, 8, 16, 32];
 
-/// Budget share for attaching programs for more of the time, so that the pace does not go back and
-/// forth.
+// Budget share for attaching programs for more of the time, so that the pace does not go back and
+// forth.
 const SURE: f64 = 0.7;
 
-/// Time per run if the kernel does not report it, ns: about the value of machines that do.
+// Time per run if the kernel does not report it, ns: about the value of machines that do.
 const USUAL_NS: f64 = 150.0;
 
 /// The part of the time for which programs are attached.

@@ -19,7 +19,7 @@ const LOOK: &str = "look";
 /// Size of `nic_irqs` in bpf/cost.bpf.c.
 const IRQS: usize = 8192;
 
-/// Ends before begins, so that no begin is seen without its end.
+// Ends before begins, so that no begin is seen without its end.
 const OF_IRQS: [ProgramAttachment; 12] = [
     always("device_irq_ends", "irq_handler_exit"),
     where_there_is("local_timer_ends", "local_timer_exit"),
@@ -35,7 +35,7 @@ const OF_IRQS: [ProgramAttachment; 12] = [
     where_there_is("ipi_begins", "ipi_entry"),
 ];
 
-/// In the same order. These may run for every packet.
+// In the same order. These may run for every packet.
 const OFTEN: [ProgramAttachment; 10] = [
     always("softirq_ends", "softirq_exit"),
     always("softirq_begins", "softirq_entry"),
@@ -83,8 +83,8 @@ pub(super) struct AskedAt {
 }
 
 impl AskedAt {
-    /// Time until a later reading, between which this process may have waited for its own CPU: the
-    /// kernel's value there, limited by this process's clock.
+    // Time until a later reading, between which this process may have waited for its own CPU: the
+    // kernel's value there, limited by this process's clock.
     pub(super) fn until(&self, later: &Self, told_ns: u64) -> u64 {
         let between = |from: Instant, to: Instant| {
             u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
@@ -187,17 +187,17 @@ impl CostTracer {
         !lacks("call_function_single_begins") || !lacks("ipi_begins")
     }
 
-    /// Runs and time of programs while the kernel measured them.
+    // Runs and time of programs while the kernel measured them.
     pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
         self.programs.runs(WHAT, &[&OF_IRQS[..], &OFTEN].concat())
     }
 
-    /// Call and return of a program, ns.
+    // Call and return of a program, ns.
     pub(super) fn way_ns(&mut self) -> Result<f64, TraceError> {
         self.programs.way_ns(WHAT, &NOTHING)
     }
 
-    /// The clock's part of a run, ns.
+    // The clock's part of a run, ns.
     pub(super) fn clock_ns(&mut self) -> Result<Option<f64>, TraceError> {
         self.programs.clock_ns(WHAT, &NOTHING)
     }
@@ -213,7 +213,7 @@ impl CostTracer {
         Ok(times)
     }
 
-    /// Runs the program on a CPU; `None` if it is offline.
+    // Runs the program on a CPU; `None` if it is offline.
     fn ask(&self, cpu: u32, wanted: TracerOptions) -> Result<Option<AskedAt>, TraceError> {
         let before = Instant::now();
         let ran = self.programs.run(WHAT, LOOK, cpu, wanted as u64)?;

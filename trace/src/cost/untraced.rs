@@ -26,10 +26,10 @@ use crate::gaps::ClockGaps;
 use crate::{TraceError, sys};
 
 const BURSTS: usize = 10;
-/// Fewer are too uncertain.
+// Fewer are too uncertain.
 const FEWEST_BURSTS: usize = 4;
 const BURST: Duration = Duration::from_millis(2);
-/// Between bursts, in which other threads do not run on the CPU.
+// Between bursts, in which other threads do not run on the CPU.
 const PAUSE: Duration = Duration::from_millis(6);
 /// Between interrupts: longer than one takes.
 const SPACING: Duration = Duration::from_micros(80);
@@ -58,7 +58,7 @@ pub struct UntracedIrq {
     pub by_cpu: Known<UntracedEstimate>,
 }
 
-/// Nanoseconds and their uncertainty.
+// Nanoseconds and their uncertainty.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct UntracedTime {
     pub(super) ns: f64,

@@ -13,8 +13,8 @@ use super::tracer::TracePoint;
 /// Windows required for an uncertainty.
 const FEWEST: usize = 4;
 
-/// Student's distribution: the true mean is within this many standard errors of a sample mean, 19
-/// times out of 20. From 4 samples on, by degrees of freedom less three; for more the last.
+// Student's distribution: the true mean is within this many standard errors of a sample mean, 19
+// times out of 20. From 4 samples on, by degrees of freedom less three; for more the last.
 const STUDENT: [f64; 8] = [3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.2];
 
 pub(super) fn student(samples: usize) -> f64 {
@@ -53,8 +53,8 @@ impl TraceWindow {
         }
     }
 
-    /// Ends the stretch, and adds its counters: as they are if everything was traced, else scaled
-    /// to the elapsed time. The next stretch starts with these tables.
+    // Ends the stretch, and adds its counters: as they are if everything was traced, else scaled
+    // to the elapsed time. The next stretch starts with these tables.
     pub(super) fn end(self, tables: ThreadTables, all_traced: bool, counted: &mut CountedCost) -> Self {
         let elapsed = nanoseconds(self.begin.elapsed());
         let elapsed_of =
@@ -83,7 +83,7 @@ fn window(begin: &TracePoint, end: &TracePoint) -> impl Iterator<Item = (u32, Cp
     end.told.iter().filter_map(|(cpu, told)| Some((*cpu, told.since(begin.told.get(cpu)?))))
 }
 
-/// Program runs on the CPU where they took most time.
+// Program runs on the CPU where they took most time.
 pub(super) fn rates(begin: &TracePoint, end: &TracePoint, ns_a_run: Option<f64>) -> ProgramRates {
     let of = |told: CpuReading| {
         let seconds = told.at.max(1) as f64 / 1e9;
@@ -95,7 +95,7 @@ pub(super) fn rates(begin: &TracePoint, end: &TracePoint, ns_a_run: Option<f64>)
     most.unwrap_or(ProgramRates { often: 0.0, irqs: 0.0, ns_a_run })
 }
 
-/// Time of packet processing per packet that entered the host; `None` without packets.
+// Time of packet processing per packet that entered the host; `None` without packets.
 pub(super) fn ns_a_packet(begin: &TracePoint, end: &TracePoint) -> Option<f64> {
     let sums = window(begin, end).map(|(_, told)| (told.totals.packets(), told.entered));
     let (ns, packets) = sums.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
@@ -126,8 +126,8 @@ pub(super) fn note(cost: &CostReport) -> Option<String> {
 }
 
 impl CountedSpan {
-    /// Uncertainty of the share of packets from partial counting, 19 times out of 20, 0 to 1;
-    /// `None` with too few windows.
+    // Uncertainty of the share of packets from partial counting, 19 times out of 20, 0 to 1;
+    // `None` with too few windows.
     pub(super) fn doubt(&self) -> Option<f64> {
         if self.traced_ns >= self.elapsed_ns {
             return Some(0.0);

@@ -12,7 +12,7 @@ pub(super) struct LossCause {
     pub(super) name: &'static str,
     /// One line.
     pub(super) what: &'static str,
-    /// Empty if nothing need be done.
+    // Empty if nothing need be done.
     pub(super) remedy: &'static str,
     /// The doctor rule about its cause.
     pub(super) finding: Option<&'static str>,
@@ -30,9 +30,9 @@ pub(super) const TRANSMIT_RING: &str = "transmit-ring";
 /// The reason without information.
 pub(super) const NO_REASON: &str = "NOT_SPECIFIED";
 
-/// The cause of a `kfree_skb`. If the reason says little, or the kernel has none (before Linux
-/// 5.17), the function decides. `None` if neither is known. `route_error` is the errno of the
-/// packet's route, of either sign.
+// The cause of a `kfree_skb`. If the reason says little, or the kernel has none (before Linux
+// 5.17), the function decides. `None` if neither is known. `route_error` is the errno of the
+// packet's route, of either sign.
 pub(super) fn of_skb(reason: Option<&str>, function: Option<&str>, route_error: i32) -> Option<StagedCause> {
     let function = function.map(crate::symbols::source_name);
     if let Some(met) = tables::by_function(reason, function, route_error) {

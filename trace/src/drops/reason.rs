@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 const ENUM: &[u8] = b"skb_drop_reason";
 
-/// Prefixes of the names; some (`SKB_CONSUMED`, Linux 6.3) only have the second.
+// Prefixes of the names; some (`SKB_CONSUMED`, Linux 6.3) only have the second.
 const PREFIXES: [&str; 2] = ["SKB_DROP_REASON_", "SKB_"];
 
 const MAGIC: u16 = 0xeb9f;
@@ -43,7 +43,7 @@ pub fn names(btf: &[u8]) -> Option<BTreeMap<u32, String>> {
     None
 }
 
-/// Bytes after the header of a type; `None` for an unknown kind, after which nothing can be found.
+// Bytes after the header of a type; `None` for an unknown kind, after which nothing can be found.
 fn members_length(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
         // int, variable, declaration tag
@@ -68,7 +68,7 @@ fn reasons(members: &[u8], strings: &[u8]) -> BTreeMap<u32, String> {
     pairs.collect()
 }
 
-/// `NO_SOCKET` of `SKB_DROP_REASON_NO_SOCKET`.
+// `NO_SOCKET` of `SKB_DROP_REASON_NO_SOCKET`.
 fn short(name: &str) -> &str {
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }

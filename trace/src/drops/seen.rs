@@ -22,12 +22,12 @@ use overhead::ProgramTiming;
 pub use overhead::TraceOverhead;
 use program::AttachedDrops;
 
-/// The kernel's type information.
+// The kernel's type information.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 const DEVICES: &str = "/sys/class/net";
 
-/// Points at which a datagram belongs to a socket, without a peer.
+// Points at which a datagram belongs to a socket, without a peer.
 const AT_SOCKETS: [PathPoint; 6] = [
     PathPoint::Delivered,
     PathPoint::Read,
@@ -40,11 +40,11 @@ const AT_SOCKETS: [PathPoint; 6] = [
 /// Wait for packets in flight. Softirqs end sooner, including packets they have begun to handle.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// The longest wait for replies of a program.
+// The longest wait for replies of a program.
 const ANSWERED: Duration = Duration::from_millis(500);
 
-/// Packets that a CPU handles together: a driver's weight (`NAPI_POLL_WEIGHT`,
-/// include/linux/netdevice.h, Linux 6.18).
+// Packets that a CPU handles together: a driver's weight (`NAPI_POLL_WEIGHT`,
+// include/linux/netdevice.h, Linux 6.18).
 const TOGETHER: u64 = 64;
 
 /// The observed packets: UDP over IPv4 and IPv6, of these ports.
@@ -305,7 +305,7 @@ impl DropsTracer {
         self.timing.end_thread();
     }
 
-    /// Times the programs for 10 ms: their share of one CPU; `None` if the kernel cannot time them.
+    // Times the programs for 10 ms: their share of one CPU; `None` if the kernel cannot time them.
     pub(super) fn time_now(&mut self) -> Option<f64> {
         self.timing.time_now(&self.attached)
     }
@@ -343,7 +343,7 @@ fn points(program: &str) -> &'static [PathPoint] {
     }
 }
 
-/// All addresses of the host's network namespace; empty if one cannot be read.
+// All addresses of the host's network namespace; empty if one cannot be read.
 fn own_addresses(host: &Host) -> Vec<IpAddr> {
     let names = host.list(DEVICES).unwrap_or_default();
     let all: Result<Vec<Vec<IpAddr>>, _> = names.iter().map(|name| addresses(host, name)).collect();

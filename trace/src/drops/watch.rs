@@ -84,7 +84,7 @@ impl DropsWatch {
         SocketDrops::of(host, &self.subject, &self.interfaces)
     }
 
-    /// Everything since the start, and since the last lap.
+    // Everything since the start, and since the last lap.
     fn total_and_lap(&mut self, host: &Host) -> Result<(PacketEvidence, PacketEvidence), TraceError> {
         let now = self.now(host, &self.last.seen)?;
         let earlier = std::mem::replace(&mut self.last, now);

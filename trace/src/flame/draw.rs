@@ -12,13 +12,13 @@ use super::fold::{self, ProfileView};
 use super::profile::StackProfile;
 use crate::TraceError;
 
-/// Functions narrower than this percentage of the width are left out, so that files stay small.
+// Functions narrower than this percentage of the width are left out, so that files stay small.
 const NARROWEST: f64 = 0.1;
 
-/// User-space functions drawn per stack, because recursion would make the picture very high.
+// User-space functions drawn per stack, because recursion would make the picture very high.
 pub(super) const USER: usize = 16;
 
-/// Width in a page, and of a file before its script runs.
+// Width in a page, and of a file before its script runs.
 const WIDTH: usize = 1200;
 
 /// Height of the legend below the graph, in pixels.

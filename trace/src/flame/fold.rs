@@ -51,8 +51,8 @@ pub fn folded(profile: &StackProfile, view: ProfileView) -> String {
     text
 }
 
-/// Lines with their samples; at most `user` user-space functions per stack, half of them the
-/// outermost, half the innermost.
+// Lines with their samples; at most `user` user-space functions per stack, half of them the
+// outermost, half the innermost.
 pub(super) fn lines(profile: &StackProfile, view: ProfileView, user: usize) -> BTreeMap<String, u64> {
     let labels: Vec<String> = profile.frames.iter().map(label).collect();
     // Of equal width, so that they sort by number.

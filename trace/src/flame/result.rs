@@ -136,6 +136,7 @@ fn self_samples(profile: &StackProfile, view: ProfileView) -> Vec<SelfSamples> {
             Some(SelfSamples { function: frame.name.clone(), module: frame.module.clone(), samples, share })
         })
         .collect();
+    // Equal counts are ordered by name, so that the result is reproducible.
     functions.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.function.cmp(&b.function)));
     functions
 }

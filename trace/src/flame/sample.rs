@@ -26,10 +26,10 @@ use super::profile::{
 };
 use crate::{TraceError, window};
 
-/// Interval of draining. At 999 Hz a ring has room for ten times the deepest stacks of that time.
+// Interval of draining. At 999 Hz a ring has room for ten times the deepest stacks of that time.
 const DRAIN: Duration = Duration::from_millis(50);
 
-/// Interval of symbol lookup: processes may end, and their symbols with them.
+// Interval of symbol lookup: processes may end, and their symbols with them.
 const NAME: Duration = Duration::from_secs(1);
 
 /// Fewer of the requested samples are reported: other users of the CPU took the rest.
@@ -38,7 +38,7 @@ const ENOUGH: f64 = 0.9;
 /// Share of busy samples from which on linerate's own are reported.
 const NOTABLE: f64 = 0.01;
 
-/// The kernel's list of online CPUs.
+// The kernel's list of online CPUs.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// The operation in an error message.
@@ -115,7 +115,7 @@ struct SampleRun {
     names: FunctionNames,
     /// By sampler.
     lost: Vec<u64>,
-    /// Number of times the kernel throttled a CPU's samples.
+    // Number of times the kernel throttled a CPU's samples.
     throttled: u64,
 }
 
@@ -219,7 +219,7 @@ fn limits(event: &SampleEvent) -> Vec<String> {
     }
 }
 
-/// Adds missing samples as idle ones, because a halted CPU has no cycles.
+// Adds missing samples as idle ones, because a halted CPU has no cycles.
 fn halted(mut cpus: Vec<CpuProfile>, stacks: &mut Vec<SampledStack>, asked: f64) -> Vec<CpuProfile> {
     for cpu in &mut cpus {
         let missing = (asked.round() as u64).saturating_sub(cpu.samples + cpu.lost);
@@ -251,7 +251,7 @@ fn own_cost(stacks: &[SampledStack]) -> Option<String> {
     (share >= NOTABLE).then(|| format!("{:.1} % of the samples are linerate's own process", share * 100.0))
 }
 
-/// Whether samples are missing without being counted as lost.
+// Whether samples are missing without being counted as lost.
 fn shortfall(cpus: &[CpuProfile], seconds: f64, frequency_hz: u32) -> Option<String> {
     let asked = seconds * f64::from(frequency_hz);
     let short = |cpu: &&CpuProfile| ((cpu.samples + cpu.lost) as f64) < asked * ENOUGH;

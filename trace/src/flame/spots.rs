@@ -96,7 +96,7 @@ fn busy(profile: &StackProfile) -> impl Iterator<Item = &SampledStack> {
     profile.stacks.iter().filter(|stack| stack.context != CpuContext::Idle)
 }
 
-/// Judges each function once, because many stacks share functions.
+// Judges each function once, because many stacks share functions.
 fn judged<'p>(table: &SpotTable, profile: &'p StackProfile) -> Vec<JudgedFunction<'p>> {
     profile.frames.iter().map(|frame| table.judge(&frame.name, frame.kind)).collect()
 }

@@ -44,8 +44,8 @@ impl AddressAliases {
         Some(format!("{}:{port}", self.ip(ip.into())))
     }
 
-    /// `/proc/net/udp` and similar files: addresses as hexadecimal words in the byte order of the
-    /// CPU.
+    // `/proc/net/udp` and similar files: addresses as hexadecimal words in the byte order of the
+    // CPU.
     pub(super) fn in_hexadecimal(&mut self, text: &str) -> String {
         let mut replaced = String::with_capacity(text.len());
         for piece in text.split_inclusive([' ', '\n']) {

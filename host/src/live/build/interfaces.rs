@@ -157,6 +157,7 @@ fn of_queues(pulse: Option<&InterfacePulse>) -> BTreeMap<u32, &crate::stage::tra
         let (_, minor) = item.parent.rsplit_once(':')?;
         u32::from_str_radix(minor, 16).ok()?.checked_sub(1)
     };
+    // In reverse, so that the first of several entries of a queue stays in the map.
     all.rev().filter_map(|item| Some((of_queue(item)?, item))).collect()
 }
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::SnapshotInput;
 
 pub(super) struct InterruptRates {
-    /// By interrupt: rate, and the CPU that handled most of them.
+    // By interrupt: rate, and the CPU that handled most of them.
     of_vectors: BTreeMap<u32, (f64, Option<u32>)>,
-    /// Rate per CPU; `None` without an earlier reading.
+    // Rate per CPU; `None` without an earlier reading.
     of_cpus: Option<BTreeMap<u32, f64>>,
 }
 

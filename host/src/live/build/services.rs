@@ -10,7 +10,7 @@ use super::SnapshotInput;
 use crate::live::growth::rate;
 use crate::live::picture::{ServiceSnapshot, SocketSnapshot};
 
-/// The UDP services of the path, without ephemeral ports unless named.
+// The UDP services of the path, without ephemeral ports unless named.
 pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
     let sockets = &readings.path.socket;
     if let Some(why) = sockets.services.why().or(readings.now.sockets.why()) {
@@ -37,7 +37,7 @@ pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
     Known::Value(services.collect())
 }
 
-/// `None` if the socket is closed.
+// `None` if the socket is closed.
 fn socket(
     place: u32,
     known: &socket::SocketState,

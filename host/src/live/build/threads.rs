@@ -8,7 +8,7 @@ use super::{SnapshotInput, list};
 use crate::live::growth::rate;
 use crate::live::picture::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
 
-/// A CPU with less than this share of all packets, or this rate, does not count as receiving them.
+// A CPU with less than this share of all packets, or this rate, does not count as receiving them.
 const LEAST_SHARE: f64 = 0.02;
 const LEAST_PACKETS: f64 = 100.0;
 

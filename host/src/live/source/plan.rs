@@ -9,10 +9,10 @@ use crate::{Host, PacketPath, Scope};
 
 use super::USUAL_AGE;
 
-/// Full readings use at most one part in this many of a CPU, unless interfaces change.
+// Full readings use at most one part in this many of a CPU, unless interfaces change.
 const LEAST_PART_OF_A_CPU: u32 = 200;
 
-/// Client sockets come and go all the time, so they cause a full reading at most this often.
+// Client sockets come and go all the time, so they cause a full reading at most this often.
 const SOONEST: Duration = Duration::from_secs(3);
 
 pub(super) struct FullReading {
@@ -79,8 +79,8 @@ impl ReadingPlan {
         self.at.elapsed()
     }
 
-    /// Whether a full reading is due: interfaces changed, or sockets and threads did and the
-    /// minimum interval is over, or the last one is too old.
+    // Whether a full reading is due: interfaces changed, or sockets and threads did and the
+    // minimum interval is over, or the last one is too old.
     pub(super) fn is_due(&mut self, host: &Host, scope: &Scope, pulse: &CounterSample) -> bool {
         let affordable = self.cpu_time.saturating_mul(LEAST_PART_OF_A_CPU);
         let age = self.age();

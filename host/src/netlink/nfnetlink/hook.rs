@@ -24,13 +24,13 @@ const CHAIN_FAMILY: u16 = 2;
 const CHAIN_NAME: u16 = 3;
 
 const IP_FAMILIES: [u8; 2] = [2, 10];
-/// Hooks of the IP families by number (linux/netfilter.h), in packet order.
+// Hooks of the IP families by number (linux/netfilter.h), in packet order.
 const IP_HOOKS: [(u32, &str); 5] =
     [(0, "prerouting"), (1, "input"), (2, "forward"), (3, "output"), (4, "postrouting")];
-/// Hooks of a device; egress since Linux 5.16.
+// Hooks of a device; egress since Linux 5.16.
 const INGRESS: (u32, &str) = (0, "ingress");
 const EGRESS: (u32, &str) = (1, "egress");
-/// `NF_INET_INGRESS` of linux/netfilter.h: a chain of family inet at a device (Linux 5.10).
+// `NF_INET_INGRESS` of linux/netfilter.h: a chain of family inet at a device (Linux 5.10).
 const INET_INGRESS: (u32, &str) = (5, "ingress");
 
 pub(super) fn hook_name(family: u8, number: u32) -> Option<&'static str> {
@@ -62,7 +62,7 @@ pub(crate) fn hooks(interfaces: &[&str]) -> io::Result<Vec<NetfilterHook>> {
     of_device.into_iter().next().map_or(Ok(hooks), Err)
 }
 
-/// Nothing if the kernel has no such hook or the device was removed.
+// Nothing if the kernel has no such hook or the device was removed.
 fn at_device(interface: &str, hook: (u32, &str), hooks: &mut Vec<NetfilterHook>) -> Option<io::Error> {
     let error = at(NETDEV, hook, Some(interface), hooks).err()?;
     let absent = [libc::EPROTONOSUPPORT, libc::EOPNOTSUPP, libc::ENODEV];

@@ -24,13 +24,13 @@ const CHAIN_POLICY: u16 = 5;
 const CHAIN_USE: u16 = 6;
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
-/// `NF_IP_PRI_CONNTRACK` of linux/netfilter_ipv4.h, equal for IPv6.
+// `NF_IP_PRI_CONNTRACK` of linux/netfilter_ipv4.h, equal for IPv6.
 const TRACKING: i32 = -200;
-/// `NF_DROP` of linux/netfilter.h.
+// `NF_DROP` of linux/netfilter.h.
 const POLICY_DROP: u32 = 0;
 
-/// Rules are counted by the uses of their chains, so that a ruleset of many thousand rules need not
-/// be read.
+// Rules are counted by the uses of their chains, so that a ruleset of many thousand rules need not
+// be read.
 pub(crate) fn tables() -> io::Result<Vec<NftTable>> {
     let none = RequestAttributes::default();
     let mut tables = Vec::new();

@@ -24,8 +24,8 @@ struct QdiscParameter {
 #[derive(PartialEq, Eq)]
 enum ParameterUnit {
     Plain,
-    /// The kernel keeps units of 1024 ns and reports microseconds, rounded down both ways
-    /// (net/codel.h).
+    // The kernel keeps units of 1024 ns and reports microseconds, rounded down both ways
+    // (net/codel.h).
     Codel,
 }
 
@@ -37,7 +37,7 @@ const fn codel(attribute: u16, name: &'static str) -> QdiscParameter {
     QdiscParameter { attribute, name, bytes: 4, unit: ParameterUnit::Codel }
 }
 
-/// `TCA_FQ_...` (linux/pkt_sched.h, Linux 6.18).
+// `TCA_FQ_...` (linux/pkt_sched.h, Linux 6.18).
 const FQ: &[QdiscParameter] = &[
     plain(1, "limit", 4),
     plain(2, "flow_limit", 4),
@@ -73,8 +73,8 @@ const FQ_CODEL: &[QdiscParameter] = &[
     plain(11, "ce_threshold_mask", 1),
 ];
 
-/// Classless kinds without filters. `pfifo_fast` reports bands, but has no parameters
-/// (net/sched/sch_generic.c).
+// Classless kinds without filters. `pfifo_fast` reports bands, but has no parameters
+// (net/sched/sch_generic.c).
 fn form(kind: &str) -> Option<ParameterForm> {
     Some(match kind {
         "mq" | "noqueue" | "pfifo_fast" => ParameterForm::None,
@@ -85,7 +85,7 @@ fn form(kind: &str) -> Option<ParameterForm> {
     })
 }
 
-/// `None` if a parameter is unknown, because it could not be restored.
+// `None` if a parameter is unknown, because it could not be restored.
 pub(super) fn read(kind: &str, options: &[u8]) -> Option<String> {
     let known = match form(kind)? {
         ParameterForm::None => return Some(String::new()),
@@ -106,7 +106,7 @@ pub(super) fn read(kind: &str, options: &[u8]) -> Option<String> {
     Some(pairs.join(" "))
 }
 
-/// Options for these parameters; `None` if the kind or a parameter is unknown.
+// Options for these parameters; `None` if the kind or a parameter is unknown.
 pub(crate) fn options(kind: &str, text: &str) -> Option<Vec<u8>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     if !words.len().is_multiple_of(2) {
@@ -150,7 +150,7 @@ impl QdiscParameter {
     }
 }
 
-/// The microseconds to write so that the kernel then reports these.
+// The microseconds to write so that the kernel then reports these.
 fn codel_time(microseconds: u32) -> u32 {
     let kept = (u64::from(microseconds) * 1000).div_ceil(1024);
     u32::try_from((kept * 1024).div_ceil(1000)).unwrap_or(microseconds)
@@ -172,7 +172,7 @@ fn unhexadecimal(word: &str) -> Option<Vec<u8>> {
 
 /// From the options in an answer's attributes.
 pub(super) fn of_answer(kind: &str, answer: &[u8]) -> Option<String> {
-    /// `TCA_OPTIONS` and `TCA_STAB`; the kernel does not report the size table completely.
+    // `TCA_OPTIONS` and `TCA_STAB`; the kernel does not report the size table completely.
     const OPTIONS: u16 = 2;
     const SIZES: u16 = 8;
     if attribute(answer, SIZES).is_some() {

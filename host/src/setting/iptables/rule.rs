@@ -10,7 +10,7 @@ use crate::setting::knob::{Knob, WriteRefusal};
 use crate::stage::filter::{IpFamily, IptablesTable};
 use crate::{Host, HostError};
 
-/// Options that would make another command of it (iptables(8)).
+// Options that would make another command of it (iptables(8)).
 const COMMANDS: [&str; 18] = [
     "--append",
     "--delete",
@@ -69,7 +69,7 @@ impl IptablesRule<'_> {
         }
     }
 
-    /// Removes an empty table of iptables-nft; iptables-legacy cannot remove tables.
+    // Removes an empty table of iptables-nft; iptables-legacy cannot remove tables.
     fn remove_table(&self, host: &Host) {
         let table = super::IptablesDump { family: self.family, table: self.table };
         if host.is_live() && table.read(host).is_ok_and(|content| content.as_str().is_empty()) {

@@ -5,7 +5,7 @@
 
 use super::NftFamily;
 
-/// Limit of nesting.
+// Limit of nesting.
 const DEEPEST: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,14 +24,14 @@ pub(super) fn same(one: &str, other: &str) -> bool {
         }
 }
 
-/// Whether it is this table and nothing else.
+// Whether it is this table and nothing else.
 pub(super) fn is_only(text: &str, family: NftFamily, table: &str) -> bool {
     let Some(parts) = parse(text) else { return false };
     !includes(&parts)
         && matches!(tables(&parts).as_deref(), Some([(found, name)]) if *found == family && name == table)
 }
 
-/// Whether it is tables and nothing else.
+// Whether it is tables and nothing else.
 pub(super) fn is_tables(text: &str) -> bool {
     parse(text).is_some_and(|parts| !includes(&parts) && tables(&parts).is_some())
 }
@@ -41,7 +41,7 @@ pub(crate) fn any_ruleset(text: &str) {
     let _ = (same(text, "table inet x {}"), is_only(text, NftFamily::Ip, "x"), is_tables(text));
 }
 
-/// `None` if the text contains anything other than tables.
+// `None` if the text contains anything other than tables.
 fn tables(parts: &[RulesetPart]) -> Option<Vec<(NftFamily, String)>> {
     let mut tables = Vec::new();
     let mut rest: Vec<&RulesetPart> = parts.iter().filter(|part| !is_word(part, ";")).collect();
@@ -67,7 +67,7 @@ fn tables(parts: &[RulesetPart]) -> Option<Vec<(NftFamily, String)>> {
     Some(tables)
 }
 
-/// Whether it would read another file.
+// Whether it would read another file.
 fn includes(parts: &[RulesetPart]) -> bool {
     parts.iter().any(|part| match part {
         RulesetPart::Word(word) => word == "include",
@@ -75,7 +75,7 @@ fn includes(parts: &[RulesetPart]) -> bool {
     })
 }
 
-/// `None` if braces or quotes do not match.
+// `None` if braces or quotes do not match.
 fn parse(text: &str) -> Option<Vec<RulesetPart>> {
     let mut open: Vec<Vec<RulesetPart>> = vec![Vec::new()];
     let mut rest = text;
@@ -183,7 +183,7 @@ fn statement_settled(statement: Vec<RulesetPart>) -> Vec<RulesetPart> {
     settled
 }
 
-/// The sorted elements of a set; `None` for statements.
+// The sorted elements of a set; `None` for statements.
 fn set(inside: &[RulesetPart]) -> Option<Vec<Vec<RulesetPart>>> {
     let whole = statements(inside.to_vec());
     let [elements] = whole.iter().filter(|statement| !statement.is_empty()).collect::<Vec<_>>()[..] else {
@@ -199,7 +199,7 @@ fn set(inside: &[RulesetPart]) -> Option<Vec<Vec<RulesetPart>>> {
     Some(split)
 }
 
-/// A priority as a number (nft(8); not for family bridge, which nft prints as written).
+// A priority as a number (nft(8); not for family bridge, which nft prints as written).
 fn priority(words: &[String]) -> Option<i32> {
     let base = |word: &str| match word {
         "raw" => Some(-300),

@@ -8,25 +8,25 @@ use super::SocketKnob;
 use crate::root::ExplainedErrno;
 use crate::sys::sockopt::{set_word, word};
 
-/// Options of asm-generic/socket.h that libc does not define.
+// Options of asm-generic/socket.h that libc does not define.
 const SO_BUSY_POLL: libc::c_int = 46;
-/// Linux 5.14.
+// Linux 5.14.
 const SO_BUF_LOCK: libc::c_int = 72;
-/// `SOCK_RCVBUF_LOCK` of linux/socket.h: the process requested its buffer size.
+// `SOCK_RCVBUF_LOCK` of linux/socket.h: the process requested its buffer size.
 const RECEIVE_LOCK: libc::c_int = 2;
 
-/// `IP_PMTUDISC_*` of linux/in.h by number; `IPV6_PMTUDISC_*` of linux/in6.h are equal.
+// `IP_PMTUDISC_*` of linux/in.h by number; `IPV6_PMTUDISC_*` of linux/in6.h are equal.
 const PATH_MTU: [&str; 6] = ["dont", "want", "do", "probe", "interface", "omit"];
 
-/// The kernel rounds up to `SOCK_MIN_RCVBUF` (net/sock.h, Linux 6.18), which depends on the size of
-/// its structures and has never been larger.
+// The kernel rounds up to `SOCK_MIN_RCVBUF` (net/sock.h, Linux 6.18), which depends on the size of
+// its structures and has never been larger.
 const LARGEST_MINIMUM: u32 = 8192;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OptionValue {
     Cpu(Option<u32>),
     Microseconds(u32),
-    /// Bytes as the kernel counts them, and whether the process requested them.
+    // Bytes as the kernel counts them, and whether the process requested them.
     Buffer {
         bytes: u32,
         asked: bool,
@@ -65,8 +65,8 @@ impl OptionValue {
         }
     }
 
-    /// As the kernel rounds it: it doubles half of a buffer's size (`__sock_set_rcvbuf` of
-    /// net/core/sock.c).
+    // As the kernel rounds it: it doubles half of a buffer's size (`__sock_set_rcvbuf` of
+    // net/core/sock.c).
     pub(super) fn rounded(self) -> Self {
         match self {
             OptionValue::Buffer { bytes, asked } => OptionValue::Buffer { bytes: bytes & !1, asked },
@@ -151,7 +151,7 @@ impl fmt::Display for OptionValue {
     }
 }
 
-/// Which buffers the process requested; `None` before Linux 5.14.
+// Which buffers the process requested; `None` before Linux 5.14.
 fn lock(socket: &impl AsFd) -> io::Result<Option<libc::c_int>> {
     match word(socket, libc::SOL_SOCKET, SO_BUF_LOCK) {
         Ok(lock) => Ok(Some(lock)),

@@ -90,8 +90,8 @@ impl GroupMembers {
         self.sockets.keys().copied()
     }
 
-    /// Number of interfaces its sockets are bound to, no interface counted as one. There are at
-    /// least this many groups.
+    // Number of interfaces its sockets are bound to, no interface counted as one. There are at
+    // least this many groups.
     pub(super) fn bindings(&self) -> usize {
         let mut indices: Vec<u32> = self.sockets.values().map(|socket| socket.interface_index).collect();
         indices.sort_unstable();

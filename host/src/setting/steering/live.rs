@@ -10,14 +10,14 @@ use super::program::{SteeringMaps, detach, possible_cpus};
 use super::{ReuseportGroup, SteeredSocket, SteeredSockets, SteeringTable, placed};
 use crate::root::ExplainedErrno;
 
-/// Spare places for workers that are added later. A place needs 8 bytes, and 8 bytes per CPU.
+// Spare places for workers that are added later. A place needs 8 bytes, and 8 bytes per CPU.
 const SPARE_PLACES: u32 = 64;
 
-/// How long a socket may stay in the map of a detached program.
+// How long a socket may stay in the map of a detached program.
 const RELEASE: Duration = Duration::from_secs(2);
 
 pub(super) enum SteeringFailure {
-    /// It would not work, or another program steers the group.
+    // It would not work, or another program steers the group.
     Reason(String),
     Io(io::Error),
 }
@@ -38,7 +38,7 @@ pub(super) fn read(group: &ReuseportGroup) -> io::Result<String> {
     }
 }
 
-/// Counts of linerate's program; `None` if it is not attached.
+// Counts of linerate's program; `None` if it is not attached.
 pub(super) fn steered(group: &ReuseportGroup) -> io::Result<Option<SteeredSockets>> {
     let sockets = sockets(group.key()).map_err(explained)?;
     let GroupSteering::Ours(program) = steering(group.protocol, &sockets).map_err(explained)? else {
@@ -127,9 +127,9 @@ fn attach(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), Steering
     Ok(loaded.attach(members.copy(any)?.as_fd())?)
 }
 
-/// Adds new sockets, which no table refers to yet; then replaces the table; then removes unused
-/// sockets. At each moment every place in the active table holds the intended socket, unless it was
-/// closed.
+// Adds new sockets, which no table refers to yet; then replaces the table; then removes unused
+// sockets. At each moment every place in the active table holds the intended socket, unless it was
+// closed.
 fn change(
     program: &mut SteeringMaps,
     members: &GroupMembers,
@@ -166,8 +166,8 @@ fn change(
     Ok(())
 }
 
-/// Adds a socket, and waits until it has left the map of a program that was just detached: the
-/// kernel frees both in the background after an RCU grace period each, without an event.
+// Adds a socket, and waits until it has left the map of a program that was just detached: the
+// kernel frees both in the background after an RCU grace period each, without an event.
 fn put(program: &mut SteeringMaps, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -180,7 +180,7 @@ fn put(program: &mut SteeringMaps, place: u32, socket: BorrowedFd<'_>) -> io::Re
     }
 }
 
-/// `reuseport_array_update_check` of kernel/bpf/reuseport_array.c.
+// `reuseport_array_update_check` of kernel/bpf/reuseport_array.c.
 fn not_put(cookie: u64, error: io::Error) -> SteeringFailure {
     match error.raw_os_error() {
         Some(libc::EBUSY) => SteeringFailure::Reason(format!(
@@ -207,9 +207,9 @@ fn permitted(failure: SteeringFailure) -> SteeringFailure {
     }
 }
 
-/// Adds the required capabilities, which the kernel does not report: CAP_BPF and CAP_PERFMON to
-/// load programs that read its memory, CAP_NET_ADMIN to attach them, CAP_SYS_ADMIN to find a
-/// program by its id, CAP_SYS_PTRACE to copy sockets of other processes.
+// Adds the required capabilities, which the kernel does not report: CAP_BPF and CAP_PERFMON to
+// load programs that read its memory, CAP_NET_ADMIN to attach them, CAP_SYS_ADMIN to find a
+// program by its id, CAP_SYS_PTRACE to copy sockets of other processes.
 fn explained(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ (libc::EPERM | libc::EACCES)) => {

@@ -11,7 +11,7 @@ pub(super) type Entry = [u64; 2];
 const NUMBER_SHIFT: u32 = 32;
 const FIRST_MASK: u64 = u32::MAX as u64;
 
-/// `None` if a CPU is beyond the last row, or a cookie has no place.
+// `None` if a CPU is beyond the last row, or a cookie has no place.
 pub(super) fn entries(table: &SteeringTable, places: &BTreeMap<u64, u32>, cpus: u32) -> Option<Vec<Entry>> {
     let mut entries = vec![[0; 2]; usize::try_from(cpus).ok()?];
     for (cpu, cookies) in &table.by_cpu {

@@ -17,12 +17,12 @@ use crate::{CpuSet, Host, bpf};
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/steer.bpf.o"));
 
-/// `BPF_F_INNER_MAP` of linux/bpf.h (Linux 5.10): a table may have another size than the one it
-/// replaces.
+// `BPF_F_INNER_MAP` of linux/bpf.h (Linux 5.10): a table may have another size than the one it
+// replaces.
 const ANY_LENGTH: u32 = 1 << 12;
 
-/// Nothing is pinned: the maps exist as long as the program, which exists as long as it is
-/// attached.
+// Nothing is pinned: the maps exist as long as the program, which exists as long as it is
+// attached.
 pub(super) struct SteeringMaps {
     sockets: MapData,
     tables: ArrayOfMaps<MapData, Array<MapData, Entry>>,
@@ -53,8 +53,8 @@ impl SteeringMaps {
         Ok((LoadedSteering(object), program))
     }
 
-    /// The maps of the program with this id. `None` if it is not linerate's, even if it has the
-    /// same name.
+    // The maps of the program with this id. `None` if it is not linerate's, even if it has the
+    // same name.
     pub(super) fn of(id: u32) -> io::Result<Option<Self>> {
         let mut maps = FoundMaps::default();
         for map in maps_of(id)? {
@@ -105,8 +105,8 @@ impl SteeringMaps {
         table.iter().collect::<Result<_, _>>().map_err(bpf::error)
     }
 
-    /// Activates a table. When this returns, no packet uses the previous one: the kernel waits for
-    /// running programs (`maybe_wait_bpf_programs` of kernel/bpf/syscall.c, Linux 5.0).
+    // Activates a table. When this returns, no packet uses the previous one: the kernel waits for
+    // running programs (`maybe_wait_bpf_programs` of kernel/bpf/syscall.c, Linux 5.0).
     pub(super) fn put_in_force(&mut self, entries: &[Entry]) -> io::Result<()> {
         let length = u32::try_from(entries.len()).map_err(io::Error::other)?;
         let mut table = Array::create(length, ANY_LENGTH).map_err(bpf::error)?;
@@ -138,7 +138,7 @@ impl LoadedSteering {
     }
 }
 
-/// Detaches the program of a socket's group, whichever it is (Linux 5.3).
+// Detaches the program of a socket's group, whichever it is (Linux 5.3).
 pub(super) fn detach(socket: BorrowedFd<'_>) -> io::Result<()> {
     SkReuseport::detach(socket).map_err(bpf::error)
 }

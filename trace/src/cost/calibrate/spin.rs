@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
-/// Minimum duration of a slice: far longer than a clock read, shorter than the time between
-/// interrupts.
+// Minimum duration of a slice: far longer than a clock read, shorter than the time between
+// interrupts.
 const SLICE: Duration = Duration::from_micros(3);
 
 /// Slices by duration, in steps of this size; longer ones are certainly disturbed.
@@ -21,17 +21,17 @@ const STEPS: usize = 4096;
 /// Steps that count as one duration.
 const WINDOW: usize = 3;
 
-/// Nearly as frequent means at least one in this many.
+// Nearly as frequent means at least one in this many.
 const NEARLY: u64 = 3;
 
-/// An interrupt lengthens a slice by at least this factor: a microsecond.
+// An interrupt lengthens a slice by at least this factor: a microsecond.
 const INTERRUPTED: f64 = 1.3;
 
 /// Slices judged together: some tens of milliseconds, in which the clock of a core, its sibling and
 /// other guests of a hypervisor seldom change.
 const TOGETHER: u64 = 4096;
 
-/// States of the thread: wait, count, spin until it is joined, end.
+// States of the thread: wait, count, spin until it is joined, end.
 const WAIT: u8 = 0;
 const COUNT: u8 = 1;
 const LINGER: u8 = 2;
@@ -77,7 +77,7 @@ impl SpinThread {
         self.wanted.store(LINGER, Ordering::Relaxed);
     }
 
-    /// `None` if it never started to count.
+    // `None` if it never started to count.
     pub(super) fn join(mut self) -> Option<SpinResult> {
         self.wanted.store(END, Ordering::Relaxed);
         self.thread.take()?.join().ok().flatten()
@@ -144,7 +144,7 @@ fn slice(rounds: u64) {
     black_box(number);
 }
 
-/// As many that the fastest of some takes the time of a slice.
+// As many that the fastest of some takes the time of a slice.
 fn rounds_a_slice() -> u64 {
     let mut rounds = 64;
     loop {
@@ -189,7 +189,7 @@ impl SliceDurations {
         }
     }
 
-    /// Undisturbed duration of all slices, and their number; `None` without any.
+    // Undisturbed duration of all slices, and their number; `None` without any.
     fn finish(mut self) -> Option<(Duration, u64)> {
         // The last ones are judged by those before them if they are too few.
         if self.judged == 0 || self.count > TOGETHER / 4 {
@@ -210,9 +210,9 @@ impl SliceDurations {
     }
 }
 
-/// The mean around the most frequent duration. If interrupts leave room for only a slice or two,
-/// equally lengthened slices may be as frequent; then the shortest nearly as frequent duration
-/// counts.
+// The mean around the most frequent duration. If interrupts leave room for only a slice or two,
+// equally lengthened slices may be as frequent; then the shortest nearly as frequent duration
+// counts.
 fn most_frequent(durations: &[(u64, u64)]) -> Option<Duration> {
     let together = |window: &[(u64, u64)]| {
         window.iter().fold((0, 0), |(counts, sums), (count, sum)| (counts + count, sums + sum))

@@ -14,16 +14,16 @@ use crate::drops::ledger::PathStep;
 /// Stage, cause, and the names of its reasons or functions, separated by spaces.
 type CauseRow = (PathStep, &'static str, &'static str);
 
-/// The most frequent cause for this reason or function.
+// The most frequent cause for this reason or function.
 pub(super) fn by_name(table: &[CauseRow], name: &str) -> Option<StagedCause> {
     let has = |names: &str| names.split_whitespace().any(|one| one == name);
     let (step, cause, _) = table.iter().find(|(_, _, names)| has(names))?;
     Some(StagedCause { step: *step, cause: named(cause)? })
 }
 
-/// Causes that also depend on function and route. A dropping route has EINVAL for a blackhole, and
-/// EACCES for a prohibition (fib_props, net/ipv4/fib_semantics.c; ip6_route_info_create,
-/// net/ipv6/route.c; Linux 6.18).
+// Causes that also depend on function and route. A dropping route has EINVAL for a blackhole, and
+// EACCES for a prohibition (fib_props, net/ipv4/fib_semantics.c; ip6_route_info_create,
+// net/ipv6/route.c; Linux 6.18).
 pub(super) fn by_function(
     reason: Option<&str>,
     function: Option<&str>,
@@ -46,8 +46,8 @@ pub(super) fn by_function(
     Some(StagedCause { step: PathStep::Route, cause: named(cause)? })
 }
 
-/// A cause of several stages, at the stage of this function; `None` for other causes and unknown
-/// functions.
+// A cause of several stages, at the stage of this function; `None` for other causes and unknown
+// functions.
 pub(super) fn moved(cause: &str, function: &str) -> Option<StagedCause> {
     let step = by_name(FUNCTIONS, function)?.step;
     let cause = match cause {

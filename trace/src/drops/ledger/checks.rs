@@ -8,7 +8,7 @@ use crate::drops::seen::{NamespaceScope, PacketDirection, PathPoint};
 struct CounterCheck {
     counters: &'static [&'static str],
     losses: &'static [&'static str],
-    /// Whether it only counts UDP, so that it agrees when all UDP is observed.
+    // Whether it only counts UDP, so that it agrees when all UDP is observed.
     udp_only: bool,
 }
 
@@ -55,8 +55,8 @@ fn lost(fallen: &[PlacedLoss], names: &[&str]) -> u64 {
     these.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add)
 }
 
-/// The counter of clashes shows how many drops of connection tracking were not for lack of room; it
-/// includes resolved ones (nf_ct_resolve_clash, net/netfilter/nf_conntrack_core.c, Linux 6.18).
+// The counter of clashes shows how many drops of connection tracking were not for lack of room; it
+// includes resolved ones (nf_ct_resolve_clash, net/netfilter/nf_conntrack_core.c, Linux 6.18).
 fn clashes(evidence: &PacketEvidence, fallen: &[PlacedLoss]) -> Option<String> {
     let clashes = evidence.grown("conntrack insert_failed");
     let seen = lost(fallen, &["conntrack-full"]);

@@ -10,7 +10,7 @@ use crate::drops::seen::PacketDirection;
 struct LossPart {
     /// The loss by reason or function.
     whole: &'static str,
-    /// Whether only without a kernel reason.
+    // Whether only without a kernel reason.
     without_reason: bool,
     /// The function without losses of this part.
     but_not_in: Option<&'static str>,
@@ -64,8 +64,8 @@ const PARTS: &[LossPart] = &[
     },
 ];
 
-/// Divides losses by counters. Counters are of the whole network namespace or host, so a part is
-/// never larger than its loss, and the rest keeps its name.
+// Divides losses by counters. Counters are of the whole network namespace or host, so a part is
+// never larger than its loss, and the rest keeps its name.
 pub(super) fn divided(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) -> Vec<PlacedLoss> {
     for part in PARTS {
         let Some(cause) = causes::named(part.part) else { continue };

@@ -131,7 +131,7 @@ impl StageEntry {
         own.map(|loss| loss.packets).fold(0, u64::saturating_add)
     }
 
-    /// Lost or forwarded.
+    // Lost or forwarded.
     pub(super) fn gone(&self) -> u64 {
         self.lost().saturating_add(self.forwarded)
     }

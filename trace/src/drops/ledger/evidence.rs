@@ -83,8 +83,8 @@ pub struct QueuedPackets {
     pub backlogs_packets: u64,
 }
 
-/// Less than the charge of the smallest datagram: its socket buffer and data (SKB_TRUESIZE, Linux
-/// 6.18, is over 700 bytes; 512 leaves room for other kernels).
+// Less than the charge of the smallest datagram: its socket buffer and data (SKB_TRUESIZE, Linux
+// 6.18, is over 700 bytes; 512 leaves room for other kernels).
 const LEAST_CHARGE_BYTES: u64 = 512;
 
 impl QueuedPackets {
@@ -155,8 +155,8 @@ impl PacketEvidence {
         (at(self.seen.edges.first()), at(self.seen.edges.last()))
     }
 
-    /// Whether only part of the traffic is observed, which the kernel's counters do not
-    /// distinguish.
+    // Whether only part of the traffic is observed, which the kernel's counters do not
+    // distinguish.
     pub(super) fn is_narrowed(&self) -> bool {
         !self.subject.ports.is_empty() || self.subject.peer.is_some()
     }

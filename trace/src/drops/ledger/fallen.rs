@@ -127,7 +127,7 @@ fn chains(evidence: &PacketEvidence, lost: &LostCount) -> Option<String> {
     }
 }
 
-/// The sockets of a port with losses, largest first; else the port.
+// The sockets of a port with losses, largest first; else the port.
 fn sockets(evidence: &PacketEvidence, port: u16) -> String {
     let of_port =
         evidence.grown.iter().filter(|grown| grown.name == "drops" && is_of_port(&grown.place, port));

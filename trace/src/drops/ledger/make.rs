@@ -203,8 +203,8 @@ fn replies(
     balanced(first, legs)
 }
 
-/// Calls that failed and never became a packet. A packet that netfilter drops on transmit also
-/// makes the call fail, and is that rule's loss.
+// Calls that failed and never became a packet. A packet that netfilter drops on transmit also
+// makes the call fail, and is that rule's loss.
 fn failed_calls(
     called: &Known<u64>,
     failed: &Known<u64>,
@@ -226,8 +226,8 @@ struct AnsweringCounts {
     at_work: u64,
 }
 
-/// Requests to the program, and those without a reply. Only for a server's ports, because otherwise
-/// received and sent packets are unrelated.
+// Requests to the program, and those without a reply. Only for a server's ports, because otherwise
+// received and sent packets are unrelated.
 fn answering(
     evidence: &PacketEvidence,
     requests: &AccountingPath,

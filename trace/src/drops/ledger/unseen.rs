@@ -11,8 +11,8 @@ use super::{LossExactness, PathStep, StageLoss};
 use crate::drops::causes;
 use crate::drops::seen::{PacketDirection, PacketOrigin, PassedCount, PathPoint};
 
-/// Losses that a socket counts or may count (net/ipv4/udp.c, Linux 6.18): its count includes those
-/// that were seen.
+// Losses that a socket counts or may count (net/ipv4/udp.c, Linux 6.18): its count includes those
+// that were seen.
 const BY_SOCKETS: &[&str] =
     &["receive-buffer", "udp-memory", "socket-filter", "bad-checksum", "bad-checksum-read", "policy"];
 
@@ -86,7 +86,7 @@ fn dropped(evidence: &PacketEvidence, fallen: &mut Vec<PlacedLoss>) -> u64 {
     dropped
 }
 
-/// Drops of a port's sockets beyond those seen, and the socket with most.
+// Drops of a port's sockets beyond those seen, and the socket with most.
 fn unseen<'e>(
     evidence: &'e PacketEvidence,
     fallen: &[PlacedLoss],
@@ -130,7 +130,7 @@ fn insert(fallen: &mut Vec<PlacedLoss>, name: &str, packets: u64, port: u16, mos
     });
 }
 
-/// Datagrams that were read, but not seen at delivery and cannot have waited from before.
+// Datagrams that were read, but not seen at delivery and cannot have waited from before.
 fn read(evidence: &PacketEvidence) -> u64 {
     let at = |point| evidence.passed(point, PacketDirection::Request).into_value();
     let counts =

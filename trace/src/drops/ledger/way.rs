@@ -14,7 +14,7 @@ pub(super) struct UnbalancedStage {
     /// Upper bounds of the packets waiting at the end and at the beginning.
     pub(super) can_wait: u64,
     pub(super) could_wait: u64,
-    /// Packets that left; `None` without a counting point between this stage and the next.
+    // Packets that left; `None` without a counting point between this stage and the next.
     pub(super) out: Option<Known<u64>>,
 }
 
@@ -85,8 +85,8 @@ fn entry(packets_in: Known<u64>, leg: UnbalancedStage) -> StageEntry {
     entry
 }
 
-/// The output of a stage is its input minus losses. Notes more losses than packets here, because
-/// the next stage cannot get fewer than none.
+// The output of a stage is its input minus losses. Notes more losses than packets here, because
+// the next stage cannot get fewer than none.
 fn derive(entry: &mut StageEntry, came: u64, waits: u64, why: &str) {
     let missing = difference(came, entry.gone(), 0);
     entry.waiting = signed(waits).min(missing).max(0);

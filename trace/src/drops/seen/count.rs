@@ -89,7 +89,7 @@ pub struct LostCount {
 /// port, direction and origin; the route's error and the hook.
 pub(super) type LostKey = [u64; 4];
 
-/// In the order of `enum point` of bpf/drops.h; `None` for points that are not reported.
+// In the order of `enum point` of bpf/drops.h; `None` for points that are not reported.
 const POINTS: [Option<PathPoint>; 10] = [
     Some(PathPoint::Received),
     Some(PathPoint::Delivered),
@@ -179,9 +179,9 @@ fn direction(number: u32) -> PacketDirection {
     if number == 0 { PacketDirection::Request } else { PacketDirection::Reply }
 }
 
-/// Named losses, without copies that a packet socket had no room for (`packet_rcv` and
-/// `tpacket_rcv`, net/packet/af_packet.c) and parts of an aggregate, which is counted as a whole
-/// (`skb_release_data`, net/core/skbuff.c; Linux 6.18).
+// Named losses, without copies that a packet socket had no room for (`packet_rcv` and
+// `tpacket_rcv`, net/packet/af_packet.c) and parts of an aggregate, which is counted as a whole
+// (`skb_release_data`, net/core/skbuff.c; Linux 6.18).
 pub(super) fn lost(
     counted: &BTreeMap<LostKey, u64>,
     reasons: Option<&BTreeMap<u32, String>>,
@@ -221,7 +221,7 @@ fn is_no_loss(function: &str) -> bool {
     ["packet_rcv", "tpacket_rcv", "skb_release_data"].iter().any(|prefix| function.starts_with(prefix))
 }
 
-/// Reasons of subsystems in the upper half (include/net/dropreason.h, Linux 6.4) have no name here.
+// Reasons of subsystems in the upper half (include/net/dropreason.h, Linux 6.4) have no name here.
 fn named(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason:#x}"))
 }

@@ -20,7 +20,7 @@ use crate::programs::{ProgramRuns, RunCounting};
 const TIMED: Duration = Duration::from_millis(10);
 const EVERY: Duration = Duration::from_millis(490);
 
-/// The first timing: after programs are attached, before the end of a short run.
+// The first timing: after programs are attached, before the end of a short run.
 const FIRST: Duration = Duration::from_millis(40);
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -41,8 +41,8 @@ pub(super) struct ProgramTiming {
     thread: Option<JoinHandle<()>>,
     timed: mpsc::Receiver<Duration>,
     seconds: Duration,
-    /// Time per run at each call of [`ProgramTiming::time_now`], ns. A program that loses its CPU
-    /// for some milliseconds is timed with them.
+    // Time per run at each call of [`ProgramTiming::time_now`], ns. A program that loses its CPU
+    // for some milliseconds is timed with them.
     seen_run_ns: Vec<f64>,
 }
 
@@ -98,8 +98,8 @@ impl ProgramTiming {
         }
     }
 
-    /// Times programs for 10 ms, and returns their share of one CPU; `None` if the kernel cannot
-    /// time them.
+    // Times programs for 10 ms, and returns their share of one CPU; `None` if the kernel cannot
+    // time them.
     pub(super) fn time_now(&mut self, attached: &AttachedDrops) -> Option<f64> {
         let before = attached.runs().ok()?;
         let begin = Instant::now();

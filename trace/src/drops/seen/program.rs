@@ -32,7 +32,7 @@ const PROGRAMS: [ProgramAttachment; 6] = [
     ProgramAttachment { optional: false, ..at("loses_with_reason", "kfree_skb", "came with Linux 2.6.30") },
 ];
 
-/// The empty program, for the call overhead.
+// The empty program, for the call overhead.
 const NOTHING: [ProgramAttachment; 1] = [at("nothing", "task_rename", "came with Linux 3.4")];
 
 #[derive(Debug)]
@@ -93,12 +93,12 @@ impl AttachedDrops {
         Ok(CallOverhead { way_ns, clock_ns })
     }
 
-    /// Runs and time while the kernel timed them.
+    // Runs and time while the kernel timed them.
     pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
         self.programs.runs(WHAT, &self.at)
     }
 
-    /// Tracepoints that this kernel lacks.
+    // Tracepoints that this kernel lacks.
     pub(super) fn lacking(&self) -> &[ProgramAttachment] {
         &self.programs.lacking
     }

@@ -134,7 +134,7 @@ impl DropsReading {
         }
     }
 
-    /// Evidence since an earlier reading.
+    // Evidence since an earlier reading.
     pub(super) fn since(&self, earlier: &Self, subject: PortSubject, seen: PacketCounts) -> PacketEvidence {
         let mut unread = self.unread.clone();
         unread.extend(earlier.unread.iter().filter(|line| !self.unread.contains(line)).cloned());
@@ -167,7 +167,7 @@ impl DropsReading {
     }
 }
 
-/// `None` if it did not grow. A 32-bit counter that shrank has wrapped.
+// `None` if it did not grow. A 32-bit counter that shrank has wrapped.
 fn grown(was: u64, now: &ReadCounter) -> Option<u64> {
     const SOFTNET: &str = "/proc/net/softnet_stat";
     let packets = match now.value.checked_sub(was) {
@@ -215,8 +215,8 @@ fn is_damage(name: &str) -> bool {
     ["crc", "fcs", "rx_bad"].iter().any(|part| name.contains(part))
 }
 
-/// XDP counters of drivers, per queue or in total. Names are those of get_strings in drivers/net
-/// (Linux 6.18).
+// XDP counters of drivers, per queue or in total. Names are those of get_strings in drivers/net
+// (Linux 6.18).
 fn of_xdp(name: &str) -> Option<CounterUse> {
     let name = name.trim_end_matches(|last: char| last.is_ascii_digit() || matches!(last, '[' | ']'));
     let of_queue = name.contains("xdp");

@@ -13,7 +13,7 @@ use crate::drops::seen::PortSubject;
 /// Average share of one CPU for counting.
 const BUDGET: f64 = 0.02;
 
-/// Without the time for starting and stopping.
+// Without the time for starting and stopping.
 const WINDOW: Duration = Duration::from_millis(100);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(1800);
@@ -33,10 +33,10 @@ pub struct SampledWatch {
     state: SamplingState,
     /// The windows that ended.
     windows: Option<PacketEvidence>,
-    /// Windows since the last lap.
+    // Windows since the last lap.
     lap: Option<PacketEvidence>,
     has_paused: bool,
-    /// CPU time of counting, s, and its last measured share of one CPU.
+    // CPU time of counting, s, and its last measured share of one CPU.
     taken_seconds: f64,
     share: f64,
     largest_share: f64,

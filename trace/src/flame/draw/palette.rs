@@ -19,7 +19,7 @@ const APPLICATION: PalettePart = PalettePart { name: "application", colour: (126
 
 const OTHER: PalettePart = PalettePart { name: "other kernel", colour: (222, 214, 196), prefixes: "" };
 
-/// The first match wins. Names are those of Linux 4.19 to 6.18.
+// The first match wins. Names are those of Linux 4.19 to 6.18.
 const PARTS: [PalettePart; 9] = [
     PalettePart {
         name: "waiting for locks",
@@ -99,7 +99,7 @@ pub(super) fn part(frame: &StackFrame) -> PalettePart {
     PARTS.iter().find(has).copied().unwrap_or(OTHER)
 }
 
-/// The colour of its part, lighter or darker by name, so that neighbours differ.
+// The colour of its part, lighter or darker by name, so that neighbours differ.
 pub(super) fn colour(frame: &StackFrame) -> Color {
     let hash = frame.name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
     let shade = (hash % 25) as i16 - 12;

@@ -24,7 +24,7 @@ pub(super) struct SavedProfile {
 impl TryFrom<SavedProfile> for StackProfile {
     type Error = String;
 
-    /// Validates indices, so that users of a profile need no checks.
+    // Validates indices, so that users of a profile need no checks.
     fn try_from(saved: SavedProfile) -> Result<Self, String> {
         let SavedProfile { seconds, event, frequency_hz, cpus, frames, stacks, own, notes } = saved;
         if !(seconds > 0.0 && seconds.is_finite() && frequency_hz > 0) {

@@ -19,7 +19,7 @@ const THREADS: [&str; 5] = [
     "ktimers_thread",
 ];
 
-/// Entries of hardware interrupts: x86, arm64, and generic.
+// Entries of hardware interrupts: x86, arm64, and generic.
 const IRQ: [&str; 12] = [
     "asm_common_interrupt",
     "common_interrupt",
@@ -35,11 +35,11 @@ const IRQ: [&str; 12] = [
     "__handle_irq_event_percpu",
 ];
 
-/// Prefixes of x86's own vectors: `asm_sysvec_call_function_single`.
+// Prefixes of x86's own vectors: `asm_sysvec_call_function_single`.
 const IRQ_PREFIXES: [&str; 3] = ["asm_sysvec_", "sysvec_", "__sysvec_"];
 
-/// Exit of an interrupt, where the interrupted thread is rescheduled or gets a signal: its own work
-/// again.
+// Exit of an interrupt, where the interrupted thread is rescheduled or gets a signal: its own work
+// again.
 const LEAVE: [&str; 8] = [
     "irqentry_exit_to_user_mode", // kernel/entry/common.c, Linux 5.9
     "irqentry_exit_cond_resched",
@@ -51,10 +51,10 @@ const LEAVE: [&str; 8] = [
     "schedule",
 ];
 
-/// The context of a kernel stack, root first, and the index of the function in which it begins (0
-/// for [`CpuContext::Task`] and [`CpuContext::Idle`]).
-///
-/// The innermost counts: an interrupt during softirqs is an interrupt.
+// The context of a kernel stack, root first, and the index of the function in which it begins (0
+// for [`CpuContext::Task`] and [`CpuContext::Idle`]).
+//
+// The innermost counts: an interrupt during softirqs is an interrupt.
 pub(super) fn of<'n>(kernel: impl IntoIterator<Item = &'n str>, idle_task: bool) -> (CpuContext, usize) {
     let (mut context, mut entry) = (if idle_task { CpuContext::Idle } else { CpuContext::Task }, 0);
     let mut interrupted = (context, entry);

@@ -11,11 +11,11 @@ use crate::TraceError;
 use crate::flame::profile::SampleEvent;
 use crate::gaps::ClockGaps;
 
-/// Ring size per CPU in bytes, and the limit of unprivileged users (`kernel.perf_event_mlock_kb`,
-/// 516 with the ring's first page).
+// Ring size per CPU in bytes, and the limit of unprivileged users (`kernel.perf_event_mlock_kb`,
+// 516 with the ring's first page).
 pub(super) const RINGS: [usize; 2] = [2 << 20, 512 << 10];
 
-/// Reported instead of cycles.
+// Reported instead of cycles.
 const NO_CYCLES: &str = "this machine has no cycle counter for us (virtual machine without a PMU?)";
 
 /// Duration of the calibration; in its first half the CPU speeds up.
@@ -32,8 +32,8 @@ pub(super) struct OpenedSamplers {
 
 #[derive(Debug, Clone, Copy)]
 enum SamplePace {
-    /// A number of cycles, not a frequency: with a frequency, samples of mostly idle CPUs would
-    /// stand for less than those of others.
+    // A number of cycles, not a frequency: with a frequency, samples of mostly idle CPUs would
+    // stand for less than those of others.
     Cycles(u64),
     /// Clock samples per second.
     Clock(u32),
@@ -53,7 +53,7 @@ pub(super) fn open(cpus: &[u32], frequency_hz: u32, rings: &[usize]) -> Result<O
     Ok(OpenedSamplers { event: SampleEvent::CpuClock { why }, samplers })
 }
 
-/// Cycles per second of a busy CPU, or why they cannot be counted.
+// Cycles per second of a busy CPU, or why they cannot be counted.
 fn speed() -> Result<f64, String> {
     let hz = rate(Hardware::CPU_CYCLES).map_err(|error| explain(&error))?;
     if SPEEDS_HZ.contains(&hz) {
@@ -63,8 +63,8 @@ fn speed() -> Result<f64, String> {
     }
 }
 
-/// Time per sample, ns: this thread is sampled at a high rate, and measures the gaps of its clock.
-/// `None` if the kernel takes no samples of it.
+// Time per sample, ns: this thread is sampled at a high rate, and measures the gaps of its clock.
+// `None` if the kernel takes no samples of it.
 pub(super) fn time_a_sample(event: &SampleEvent) -> io::Result<Option<f64>> {
     const OFTEN_HZ: u64 = 4_999;
     let watched = || {

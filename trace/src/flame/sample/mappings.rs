@@ -6,8 +6,8 @@
 pub(super) struct CodeMapping {
     begin: u64,
     end: u64,
-    /// The file, or the kernel's name without brackets: `vdso`. `None` for anonymous memory, such
-    /// as code generated at run time.
+    // The file, or the kernel's name without brackets: `vdso`. `None` for anonymous memory, such
+    // as code generated at run time.
     name: Option<String>,
 }
 
@@ -32,7 +32,7 @@ fn mapping(line: &str) -> Option<CodeMapping> {
     executable.then_some(mapping)
 }
 
-/// The mapping of an address; `None` if it is not code.
+// The mapping of an address; `None` if it is not code.
 pub(super) fn at(mappings: &[CodeMapping], address: u64) -> Option<Option<&str>> {
     // The kernel lists them in order.
     let after = mappings.partition_point(|mapping| mapping.begin <= address);

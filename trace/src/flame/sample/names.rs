@@ -20,7 +20,7 @@ pub(super) struct FunctionNames {
     frames: Vec<StackFrame>,
     indices: HashMap<StackFrame, u32>,
     kernel: HashMap<u64, u32>,
-    /// `None` for addresses that are not code.
+    // `None` for addresses that are not code.
     user: HashMap<(u32, u64), Option<u32>>,
     threads: HashMap<(u32, u32), String>,
     /// Processes without symbols, and why.
@@ -87,8 +87,8 @@ impl FunctionNames {
         index
     }
 
-    /// The function at an address that was [looked up](Self::meet). `None` if it is not code:
-    /// without frame pointers, a supposed caller may be anything.
+    // The function at an address that was [looked up](Self::meet). `None` if it is not code:
+    // without frame pointers, a supposed caller may be anything.
     pub(super) fn user(&mut self, pid: u32, address: u64) -> Option<u32> {
         if let Some(index) = self.user.get(&(pid, address)) {
             return *index;
@@ -101,7 +101,7 @@ impl FunctionNames {
         self.index(StackFrame { name: StackFrame::UNKNOWN.to_owned(), module: None, kind: FrameKind::User })
     }
 
-    /// Looks up addresses of a process together, because each call reads its mappings.
+    // Looks up addresses of a process together, because each call reads its mappings.
     pub(super) fn meet(&mut self, host: &Host, pid: u32, addresses: impl IntoIterator<Item = u64>) {
         let mut new: Vec<u64> =
             addresses.into_iter().filter(|address| !self.user.contains_key(&(pid, *address))).collect();

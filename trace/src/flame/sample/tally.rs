@@ -8,8 +8,8 @@ use super::context;
 use super::names::FunctionNames;
 use crate::flame::profile::{CpuContext, FrameKind, SampledStack, StackFrame};
 
-/// Values from here on are context markers (`PERF_CONTEXT_MAX`, include/uapi/linux/perf_event.h,
-/// Linux 6.18).
+// Values from here on are context markers (`PERF_CONTEXT_MAX`, include/uapi/linux/perf_event.h,
+// Linux 6.18).
 const MARKERS: u64 = -4095_i64 as u64;
 const KERNEL: u64 = -128_i64 as u64;
 const USER: u64 = -512_i64 as u64;
@@ -25,7 +25,7 @@ pub(super) struct KernelSample<'r> {
 
 #[derive(Debug, Default)]
 pub(super) struct SampleTally {
-    /// Since the last symbol lookup.
+    // Since the last symbol lookup.
     raw: HashMap<SamplePlace, HashMap<Box<[u64]>, u64>>,
     named: HashMap<NamedPlace, u64>,
 }
@@ -59,7 +59,7 @@ impl SampleTally {
         }
     }
 
-    /// Looks up symbols of the samples since the last call.
+    // Looks up symbols of the samples since the last call.
     pub(super) fn name(&mut self, host: &Host, names: &mut FunctionNames) {
         let raw = std::mem::take(&mut self.raw);
         let mut unmet: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
@@ -79,9 +79,11 @@ impl SampleTally {
         }
     }
 
-    /// Most samples first.
+    // Most samples first.
     pub(super) fn into_stacks(self) -> Vec<SampledStack> {
         let mut named: Vec<(NamedPlace, u64)> = self.named.into_iter().collect();
+        // Equal counts are ordered by place, because the order of a hash map differs from run to
+        // run.
         named.sort_unstable_by(|(a, a_samples), (b, b_samples)| {
             b_samples.cmp(a_samples).then_with(|| a.cmp(b))
         });

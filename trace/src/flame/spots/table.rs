@@ -54,7 +54,7 @@ struct SpotTexts {
 struct SpotPattern {
     functions: NamePatterns,
     leaf: NamePatterns,
-    /// One of these must be further out; empty for any.
+    // One of these must be further out; empty for any.
     under: NamePatterns,
 }
 
@@ -202,8 +202,8 @@ impl KnownSpot {
         self.kind == kind && self.ways.iter().any(|way| way.functions.have(name) || way.leaf.have(name))
     }
 
-    /// Distance of the outer function that confirms the spot; `None` if there is none. Spots
-    /// without condition come last.
+    // Distance of the outer function that confirms the spot; `None` if there is none. Spots
+    // without condition come last.
     fn distance(&self, frames: &[&JudgedFunction<'_>], at: usize) -> Option<usize> {
         let name = frames[at].plain;
         let further_out =
