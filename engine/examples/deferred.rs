@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use linerate_engine::{Action, DeferredReply, Request, RunningServer, Server, ServerError, Service};
 
-// Requests that may wait for a thread, in all. More are dropped: their clients ask again.
+/// Requests that may wait for a thread, in all. More are dropped: their clients ask again.
 const QUEUE: usize = 1000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,7 +47,7 @@ pub fn start(address: SocketAddr) -> Result<DeferredServer, ServerError> {
     Ok(DeferredServer { running, threads })
 }
 
-// Decides at once, so that a worker never waits.
+/// Decides at once, so that a worker never waits.
 struct ForwardingService(SyncSender<QueuedRequest>);
 
 impl Service for ForwardingService {
