@@ -10,7 +10,7 @@ use crate::bench::threshold::{JudgedThreshold, ThresholdVerdict};
 const LEAST_OVERLOAD: f64 = 4.75;
 
 enum ServerThreshold {
-    // One server has at least this multiple of the capacity of another.
+    /// One server has at least this multiple of the capacity of another.
     Times { who: &'static str, than: &'static str, at_least: f64 },
     /// It has the same capacity: the interval of the ratio reaches 1.
     Level { who: &'static str, than: &'static str },
