@@ -1,5 +1,6 @@
 //! Plans: the changes of a host, their reasons, and what they interrupt.
 
+mod benefit;
 mod check;
 mod draft;
 mod make;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::NamedDevice;
 use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
+pub use benefit::ChangeBenefit;
 pub use check::PlanError;
 pub(crate) use draft::interrupts;
 pub use make::make;
@@ -127,6 +129,8 @@ pub struct PlannedChange {
     pub interrupts: ChangeImpact,
     /// Other owners of the setting.
     pub claims: Vec<SettingClaim>,
+    #[serde(default)]
+    pub benefit: ChangeBenefit,
 }
 
 /// What a change interrupts while it is made.
@@ -214,6 +218,7 @@ impl PlannedChange {
             risk: None,
             interrupts: ChangeImpact::Nothing,
             claims: Vec::new(),
+            benefit: ChangeBenefit::default(),
         }
     }
 

@@ -12,8 +12,11 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use linerate_host::{Diagnosis, Severity};
 
+use linerate_tune::journal::{STATE_DIR, StateStore};
+
 use super::netns::NetnsArgs;
 use super::results::ResultArgs;
+use super::tune::measured_tunes;
 use crate::interrupt::InterruptFlag;
 use crate::view::doctor::{self, DoctorResult};
 use arguments::{HostScopeArgs, SeverityLevel};
@@ -62,7 +65,8 @@ impl DoctorArgs {
         diagnosis.unknown.extend(readings.vanished());
         let failed =
             diagnosis.findings.iter().any(|finding| finding.severity >= Severity::from(self.fail_on));
-        let result = DoctorResult::new(&readings.view(), &diagnosis, readings.live)?;
+        let tunes = measured_tunes(&StateStore::at(STATE_DIR), readings.live);
+        let result = DoctorResult::new(&readings.view(), &diagnosis, readings.live, &tunes)?;
         targets.write_as(&doctor::envelope(&readings.view(), readings.unix_seconds, result), self.full)?;
         Ok(ExitCode::from(u8::from(failed)))
     }

@@ -10,12 +10,15 @@ pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 
+use crate::view::measurement::benefit_words;
 use anyhow::{Context, Result};
 use askama::Template;
 use linerate_host::diagnosis::UnknownItem;
 use linerate_host::finding::Evidence;
 use linerate_host::stage::StageName;
 use linerate_host::{Counter, CpuSet, Diagnosis, Finding, HostView, Known, PacketPath, Severity};
+use linerate_tune::journal::RecordedTune;
+use linerate_tune::plan::ChangeBenefit;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -61,6 +64,8 @@ struct DoctorFinding {
     evidence: Vec<Evidence>,
     effect: String,
     published_ratio: Option<f64>,
+    #[serde(default)]
+    benefit: ChangeBenefit,
     source: String,
     kernels: String,
     remedy: String,
@@ -96,12 +101,22 @@ const SHORT_LINES: usize = 2;
 impl DoctorResult {
     /// # Errors
     /// If a value cannot be written as JSON, which no state of a host is known to cause.
-    pub(crate) fn new(view: &HostView<'_>, diagnosis: &Diagnosis, live: bool) -> Result<Self> {
+    pub(crate) fn new(
+        view: &HostView<'_>,
+        diagnosis: &Diagnosis,
+        live: bool,
+        tunes: &[RecordedTune],
+    ) -> Result<Self> {
+        let mut findings = owned::<[Finding], Vec<DoctorFinding>>(&diagnosis.findings)?;
+        for (shown, finding) in findings.iter_mut().zip(&diagnosis.findings) {
+            let changes = finding.changes.iter().map(|change| (&change.setting, &change.to));
+            shown.benefit = ChangeBenefit::of(changes, [finding.id], tunes);
+        }
         Ok(Self {
             live,
             seconds_between_readings: view.seconds(),
             numa_nodes: view.now.machine.numa_nodes.clone(),
-            findings: owned::<[Finding], _>(&diagnosis.findings)?,
+            findings,
             unknown: diagnosis.unknown.clone(),
             picture: PathPicture::from_view(view),
             counters: owned(&counter_growth(view))?,
@@ -377,13 +392,18 @@ impl DoctorFinding {
         self.first.as_ref().map(|first| Fact::new("first", text(first)))
     }
 
+    fn measured(&self) -> Fact {
+        Fact::new("measured", benefit_words(&self.benefit))
+    }
+
     fn page_facts(&self) -> Vec<Fact> {
         let ratio =
             self.published_ratio.map(|ratio| format!("{}; ", format::ratio(ratio))).unwrap_or_default();
         let aside = format!("{ratio}{}; kernels: {}", self.source, self.kernels);
         let effect = Fact { aside, ..Fact::new("effect", &self.effect) };
         let remedy = Fact { commands: self.commands.clone(), ..Fact::new("remedy", &self.remedy) };
-        std::iter::once(effect)
+        [effect, self.measured()]
+            .into_iter()
             .chain(self.fix_first())
             .chain([remedy, Fact::new("not if", &self.caveats)])
             .collect()
@@ -397,6 +417,7 @@ impl DoctorFinding {
         let remedy = Fact { commands: self.commands.clone(), ..Fact::new("remedy", &self.remedy) };
         let texts = [("effect", &self.effect), ("source", &self.source), ("kernels", &self.kernels)];
         seen.chain(texts.map(|(name, text)| Fact::new(name, text)))
+            .chain([self.measured()])
             .chain(self.fix_first())
             .chain([remedy, Fact::new("not if", &self.caveats)])
             .collect()
@@ -418,7 +439,7 @@ impl DoctorFinding {
             }
             None => Fact::new("remedy", &self.remedy),
         });
-        let facts = seen.into_iter().chain([Fact::new("effect", &self.effect), fix]);
+        let facts = seen.into_iter().chain([Fact::new("effect", &self.effect), self.measured(), fix]);
         facts
             .chain([Fact::new("not if", &self.caveats)])
             .map(|fact| Fact { text_lines: Some(SHORT_LINES), ..fact })

@@ -3,10 +3,12 @@
 use linerate_host::Known;
 use linerate_host::stats::ComparisonVerdict;
 use linerate_tune::measure::{ChangeMeasurement, WindowOrder};
+use linerate_tune::plan::ChangeBenefit;
 
 use crate::document::{Block, Section};
-use crate::render::format::rate;
+use crate::render::format::{count_with_noun, rate, ratio};
 use crate::view::comparison;
+use crate::view::ladder::verdict_name;
 
 /// The section of a measured service; one sentence if it was not measured.
 pub(crate) fn section(measurement: &Known<ChangeMeasurement>) -> Section {
@@ -43,5 +45,26 @@ pub(crate) fn summary(measured: &ChangeMeasurement) -> String {
     match measured.verdict {
         ComparisonVerdict::NoDifferenceShown => "no difference shown".to_owned(),
         _ => deciding.map(comparison::ratio_words).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// Where the benefit of a change was measured.
+pub(crate) fn benefit_words(benefit: &ChangeBenefit) -> String {
+    match benefit {
+        ChangeBenefit::Here { tune, verdict, summary, others } => {
+            let with = match others {
+                0 => String::new(),
+                others => format!(", with {}", count_with_noun(*others, "other change")),
+            };
+            let figures = match verdict {
+                ComparisonVerdict::NoDifferenceShown => String::new(),
+                _ => format!(" ({summary})"),
+            };
+            format!("on this host by tune {tune}{with}: {}{figures}", verdict_name(*verdict))
+        }
+        ChangeBenefit::Published { percent } => {
+            format!("in a published case: {} the throughput", ratio(*percent as f64 / 100.0))
+        }
+        ChangeBenefit::Unmeasured => "neither on this host nor in a published case".to_owned(),
     }
 }

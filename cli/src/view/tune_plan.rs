@@ -10,6 +10,7 @@ use linerate_tune::plan::{
 };
 use linerate_tune::{NamedDevice, TunePlan};
 
+use super::measurement::benefit_words;
 use crate::document::{Audience, Block, Document, Fact, Section, Table, Tile, Tone};
 use crate::origin::{HostSummary, Origin};
 use crate::render::column::cut;
@@ -228,7 +229,8 @@ impl ChangeGroup<'_> {
         let why = |change: &PlannedChange| (!self.kind.is_of_server()).then(|| change.why.clone());
         let reason = |change: &PlannedChange| {
             let claims = change.claims.clone();
-            (why(change), change.effect.clone(), change.risk.clone(), change.interrupts, claims)
+            let texts = (change.effect.clone(), change.risk.clone(), change.benefit.clone());
+            (why(change), texts, change.interrupts, claims)
         };
         self.kind == ChangeKind::of(&other.setting)
             && self.changes.first().is_some_and(|first| reason(first) == reason(other))
@@ -301,6 +303,9 @@ impl ChangeGroup<'_> {
             facts.push(Fact::new("", "The others have similar reasons (--full)."));
         }
         facts.push(Fact::new("effect", option(&first.effect)));
+        if !self.kind.is_of_server() {
+            facts.push(Fact::new("measured", benefit_words(&first.benefit)));
+        }
         if full {
             facts.push(Fact::new("source", option(&first.source)));
             facts.push(Fact::new("fixes", first.findings.join(", ")));

@@ -43,6 +43,9 @@ impl Drop for BoostEchoServer {
 fn boost(scene: &TuneTestLab, arguments: &[&str]) -> Output {
     let mut command = scene.on_host(program());
     command.args(["boost", "--look", "0.5"]).args(arguments).arg("--state-dir").arg(scene.state());
+    if arguments.contains(&"apply") {
+        command.arg("--measure=never");
+    }
     command.output().expect("the command starts")
 }
 

@@ -74,7 +74,7 @@ fn a_slower_server_is_found_and_the_same_result_is_not() {
     let directory = tempfile::tempdir().expect("a directory");
     let [old, slow] = ["old.json", "slow.json"].map(|name| directory.path().join(name));
     BurningServer::start(ROUNDS).measure(&old, SHORT);
-    BurningServer::start(2 * ROUNDS).measure(&slow, SHORT);
+    BurningServer::start(8 * ROUNDS).measure(&slow, SHORT);
     let [old, slow] = [&old, &slow].map(|path| path.to_str().expect("a name"));
     let compare = |files: [&str; 2], more: &[&str]| {
         linerate(&[&["load", "--compare", files[0], files[1]][..], more].concat())
@@ -85,9 +85,8 @@ fn a_slower_server_is_found_and_the_same_result_is_not() {
     conforms(&document, "linerate.comparison/1");
     let figure = &document["result"]["figures"][0];
     assert_eq!((&figure["key"], &figure["verdict"]), (&"answered_per_second".into(), &"worse".into()));
-    // With a slower server the rate falls by about half.
     let ratio = figure["ratio"]["median"].as_f64().expect("a ratio");
-    assert!((0.2..0.9).contains(&ratio), "{document}");
+    assert!((0.02..0.9).contains(&ratio), "{document}");
     let text = String::from_utf8_lossy(&compare([old, slow], &[]).stdout).into_owned();
     assert!(text.starts_with("The new run is worse: answered_per_second is ×0."), "{text}");
     for (files, more) in [([old, old], &[][..]), ([slow, old], &[]), ([old, slow], &["--tolerance", "90%"])] {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use linerate_host::setting::{Offload, QueueDirection};
 use linerate_host::{CpuSet, Host, Setting, SettingValue};
-use linerate_tune::plan::{ChangeImpact, PlannedChange, SkippedFinding};
+use linerate_tune::plan::{ChangeBenefit, ChangeImpact, PlannedChange, SkippedFinding};
 use linerate_tune::profile::FindingPolicy;
 use linerate_tune::{TunePlan, TuneProfile};
 
@@ -274,6 +274,7 @@ fn added_change(
         risk: None,
         interrupts: ChangeImpact::Nothing,
         claims: Vec::new(),
+        benefit: ChangeBenefit::default(),
     }
 }
 
@@ -295,6 +296,7 @@ mod tests {
             risk: None,
             interrupts,
             claims: Vec::new(),
+            benefit: ChangeBenefit::default(),
         }
     }
 

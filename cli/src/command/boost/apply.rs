@@ -297,8 +297,7 @@ impl BoostRun {
             }
         };
         let undone = is_worse.then(|| self.undo(made.tune, UndoReason::Harmful)).transpose()?;
-        let failed =
-            verification.is_failure() || measurement.value().is_some_and(ChangeMeasurement::is_worse);
+        let failed = verification.is_failure() || self.making.measuring.fails(&measurement);
         let report = BoostApplyReport {
             measurement,
             undone: undone.is_some(),

@@ -210,7 +210,7 @@ impl TuneApplyArgs {
             });
         }
         let sight = HostScopeArgs { aim: self.aim.clone(), root: None };
-        let planner = TunePlanner { sight, profile: self.choice.profile()? };
+        let planner = TunePlanner { sight, profile: self.choice.profile()?, store: self.place.store() };
         let planned = planner.rehearsed_plan(interrupt)?;
         Ok(TuneTask {
             plan: planned.plan,
@@ -320,7 +320,7 @@ impl TuneApplyArgs {
         json: Option<&OutputTarget>,
     ) -> Result<ExitCode> {
         let AppliedTune { id, carrying, ended } = applied;
-        let is_worse = outcome.measurement.value().is_some_and(ChangeMeasurement::is_worse);
+        let is_worse = self.measuring.fails(&outcome.measurement);
         let undone = outcome.undone;
         let broke_off = match ended {
             Ok(broke_off) => broke_off,

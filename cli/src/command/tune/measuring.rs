@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use linerate_host::stats::ComparisonVerdict;
-use linerate_host::{Host, PacketPath};
+use linerate_host::{Host, Known, PacketPath};
 use linerate_tune::journal::{JournalRecord, StateStore};
 use linerate_tune::measure::{
     ChangeMeasurement, MeasuredService, ServiceMeter, ServiceSample, ServiceWindow, WindowOrder,
@@ -16,9 +16,12 @@ use super::arguments::ConsentMode;
 use crate::interrupt::InterruptFlag;
 use crate::view;
 
-/// Length of a sample, and samples of a window.
-const SAMPLE: Duration = Duration::from_millis(500);
+/// Samples of a window.
 const SAMPLES: usize = 8;
+/// Length of a sample.
+const SAMPLE: Duration = Duration::from_millis(500);
+/// The same if nobody asked for a measurement, which must not take long then.
+const SHORT_SAMPLE: Duration = Duration::from_millis(250);
 /// Time after a switch that belongs to neither configuration.
 const SETTLING: Duration = Duration::from_millis(500);
 /// With fewer datagrams per sample a service is not measured.
@@ -48,6 +51,7 @@ pub(crate) enum MeasureMode {
 pub(crate) struct StartedMeasurement<'a> {
     meter: ServiceMeter<'a>,
     order: WindowOrder,
+    sample: Duration,
     windows: Vec<ServiceWindow>,
     interrupt: &'a InterruptFlag,
 }
@@ -101,11 +105,21 @@ impl MeasureArgs {
         if self.measure == Some(MeasureMode::Never) {
             return Ok(Err("--measure=never".to_owned()));
         }
+        let meter = ServiceMeter::start(host, path, service).map_err(|error| error.to_string());
         let order = if self.alternates() { WindowOrder::Alternate } else { WindowOrder::Once };
-        match start(host, path, service, order, interrupt) {
+        let sample = if self.is_required() { SAMPLE } else { SHORT_SAMPLE };
+        let started = meter.and_then(|meter| {
+            StartedMeasurement { meter, order, sample, windows: Vec::new(), interrupt }.begun()
+        });
+        match started {
             Ok(started) => Ok(Ok(started)),
             Err(why) => self.without(why),
         }
+    }
+
+    /// Whether a measurement that was asked for shows harm, which is the exit status then.
+    pub(crate) fn fails(self, measurement: &Known<ChangeMeasurement>) -> bool {
+        self.is_required() && measurement.value().is_some_and(ChangeMeasurement::is_worse)
     }
 
     /// Undoes a change that is worse with `--keep-if-better`, or offers it on a terminal. Whether to undo.
@@ -123,30 +137,23 @@ impl MeasureArgs {
     }
 }
 
-fn start<'a>(
-    host: &'a Host,
-    path: &PacketPath,
-    service: MeasuredService,
-    order: WindowOrder,
-    interrupt: &'a InterruptFlag,
-) -> Result<StartedMeasurement<'a>, String> {
-    let meter = ServiceMeter::start(host, path, service).map_err(|error| error.to_string())?;
-    let mut started = StartedMeasurement { meter, order, windows: Vec::new(), interrupt };
-    // An idle service is recognized by its first sample.
-    let first = started.take(false, 1)?;
-    let offered = first.samples.iter().map(ServiceSample::offered).sum::<u64>();
-    if offered < ENOUGH {
-        let seconds = SAMPLE.as_secs_f64();
-        return Err(format!("{offered} datagrams came to it in {seconds} s, and {ENOUGH} are required"));
-    }
-    let ports = started.meter.service().ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
-    tell(&format!("measuring the service on UDP port {ports} before the changes\n"));
-    let rest = started.take(false, SAMPLES - 1)?;
-    started.windows.push(ServiceWindow { changed: false, samples: [first.samples, rest.samples].concat() });
-    Ok(started)
-}
-
 impl StartedMeasurement<'_> {
+    /// The window before the changes. An idle service is recognized by its first sample.
+    fn begun(mut self) -> Result<Self, String> {
+        let first = self.take(false, 1)?;
+        let offered = first.samples.iter().map(ServiceSample::offered).sum::<u64>();
+        if offered < ENOUGH {
+            let seconds = self.sample.as_secs_f64();
+            return Err(format!("{offered} datagrams came to it in {seconds} s, and {ENOUGH} are required"));
+        }
+        let ports = self.meter.service().ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+        tell(&format!("measuring the service on UDP port {ports} before the changes\n"));
+        let rest = self.take(false, SAMPLES - 1)?;
+        let samples = [first.samples, rest.samples].concat();
+        self.windows.push(ServiceWindow { changed: false, samples });
+        Ok(self)
+    }
+
     /// A window after a switch. In alternation there are twice as many samples with the changes, because they are
     /// followed by as many without.
     pub(crate) fn measure(&mut self, changed: bool) -> Result<(), String> {
@@ -162,7 +169,8 @@ impl StartedMeasurement<'_> {
     fn take(&mut self, changed: bool, samples: usize) -> Result<ServiceWindow, String> {
         let interrupt = self.interrupt;
         let wait = |time: Duration| interrupt.wait(Some(time)).is_ok() && !interrupt.is_raised();
-        let window = self.meter.window(changed, samples, SAMPLE, &wait).map_err(|error| error.to_string())?;
+        let window =
+            self.meter.window(changed, samples, self.sample, &wait).map_err(|error| error.to_string())?;
         if interrupt.is_raised() {
             return Err("the measurement was interrupted".to_owned());
         }

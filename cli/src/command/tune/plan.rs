@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use linerate_host::{Diagnosis, Host, Severity};
 use linerate_tune::conflicts::{self, SettingOwners};
+use linerate_tune::journal::{RecordedTune, StateStore};
 use linerate_tune::plan::{self, PlanRehearsal, SkippedFinding};
 use linerate_tune::{TunePlan, TuneProfile};
 
@@ -72,7 +73,11 @@ impl TunePlanArgs {
             let (plan, host) = (saved(file)?, host_name(&Host::live()));
             return Ok(PlannedTune { plan, host, rehearsal: None, unseen: Vec::new() });
         }
-        let planner = TunePlanner { sight: self.sight.clone(), profile: self.choice.profile()? };
+        let planner = TunePlanner {
+            sight: self.sight.clone(),
+            profile: self.choice.profile()?,
+            store: self.place.store(),
+        };
         planner.rehearsed_plan(&InterruptFlag::install()?)
     }
 }
@@ -80,6 +85,8 @@ impl TunePlanArgs {
 pub(super) struct TunePlanner {
     pub(super) sight: HostScopeArgs,
     pub(super) profile: TuneProfile,
+    /// The journal has the measured tunes of this host.
+    pub(super) store: StateStore,
 }
 
 /// A plan with what was known when it was made.
@@ -115,6 +122,7 @@ impl TunePlanner {
         plan.read_unix_seconds = readings.unix_seconds;
         let owners = SettingOwners::observe(host);
         conflicts::resolve(&mut plan, &owners);
+        plan.order_by_benefit(&measured_tunes(&self.store, readings.live));
         let unseen = unseen(&found, &owners);
         complete(&mut plan.left, &found);
         let host = host_name(host);
@@ -132,6 +140,12 @@ fn complete(left: &mut [SkippedFinding], found: &Diagnosis) {
         }
     }
     left.sort_by_key(|one| known(&one.severity).unwrap_or(usize::MAX));
+}
+
+/// The tunes in the journal of this host; none for a capture, and if the user may not read the journal.
+pub(crate) fn measured_tunes(store: &StateStore, live: bool) -> Vec<RecordedTune> {
+    let journal = live.then(|| store.read().ok()).flatten();
+    journal.map(|journal| journal.tunes()).unwrap_or_default()
 }
 
 fn unseen(found: &Diagnosis, owners: &SettingOwners) -> Vec<String> {

@@ -15,7 +15,7 @@ use linerate_tune::boost::discovery::{
 };
 use linerate_tune::boost::plan::{BoostRefusal, CpuAssignment, ServerAdvice};
 use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport, BoostVerification, DeliveryCounts};
-use linerate_tune::plan::{ChangeImpact, PlannedChange, SCHEMA};
+use linerate_tune::plan::{ChangeBenefit, ChangeImpact, PlannedChange, SCHEMA};
 use linerate_tune::report::{AppliedChange, ChangeOutcome};
 
 /// A master that holds all sockets, and two workers with a socket of each group.
@@ -196,5 +196,6 @@ fn change(setting: Setting, from: &str, to: &str, why: &str) -> PlannedChange {
         risk: None,
         interrupts: ChangeImpact::Nothing,
         claims: Vec::new(),
+        benefit: ChangeBenefit::default(),
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn diagnosed(name: &str) -> Envelope<DoctorResult> {
     let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
     let mut diagnosis = Diagnosis::of(&view);
     diagnosis.unknown.extend(["link[eth0].rings", "link[eth0].coalescing"].map(no_privilege));
-    let result = DoctorResult::new(&view, &diagnosis, false).expect("JSON");
+    let result = DoctorResult::new(&view, &diagnosis, false, &[]).expect("JSON");
     envelope(&view, Some(1_772_355_000), result)
 }
 
@@ -166,7 +166,7 @@ fn text_of_the_host_cannot_become_markup() {
     ]);
     let path = PacketPath::observe(&host, &Scope::default());
     let view = HostView::once(&path);
-    let result = DoctorResult::new(&view, &Diagnosis::of(&view), false).expect("JSON");
+    let result = DoctorResult::new(&view, &Diagnosis::of(&view), false, &[]).expect("JSON");
     let document = envelope(&view, None, result).document();
     let page = html::page(&document).expect("a page");
     assert!(!page.contains("<script") && page.contains("4.6.3"), "{page}");

@@ -2,7 +2,7 @@ use linerate_host::setting::QueueDirection;
 use linerate_host::{Setting, SettingValue};
 use linerate_tune::NamedDevice;
 use linerate_tune::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
-use linerate_tune::plan::{ChangeImpact, PlannedChange, SCHEMA, SkippedFinding};
+use linerate_tune::plan::{ChangeBenefit, ChangeImpact, PlannedChange, SCHEMA, SkippedFinding};
 
 use super::*;
 use crate::render::style::TextStyle;
@@ -23,6 +23,7 @@ fn change(setting: Setting, from: &str, to: &str, why: &str) -> PlannedChange {
         risk: Some("The queues' CPUs have time left.".into()),
         interrupts: ChangeImpact::Nothing,
         claims: Vec::new(),
+        benefit: ChangeBenefit::default(),
     }
 }
 

@@ -109,13 +109,22 @@ impl RandomHistory<'_> {
             }
         }
         let file = self.host.scene.save("plan.json", &plan);
-        if self.run(&["tune", "apply", "--plan", &file, "--yes"]).1 == Some(0) {
+        if self.run(&["tune", "apply", "--plan", &file, "--yes", "--measure=never"]).1 == Some(0) {
             self.made.extend(settings);
         }
     }
 
     fn boost(&mut self) {
-        self.run(&["boost", "--port", &PORT.to_string(), "apply", "--yes", "--look", "0.4"]);
+        self.run(&[
+            "boost",
+            "--port",
+            &PORT.to_string(),
+            "apply",
+            "--yes",
+            "--look",
+            "0.4",
+            "--measure=never",
+        ]);
     }
 
     /// Somebody else writes a setting.

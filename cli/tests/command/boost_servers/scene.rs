@@ -95,6 +95,10 @@ impl BoostServersTestHost {
     pub(crate) fn boost(&self, arguments: &[&str]) -> Command {
         let mut command = self.scene.on_host(program());
         command.arg("boost").args(arguments).arg("--state-dir").arg(self.scene.state());
+        if arguments.contains(&"apply") {
+            // Tests of measurements are those of `tune`.
+            command.arg("--measure=never");
+        }
         command
     }
 
