@@ -115,6 +115,9 @@ fn method(kind: &str, host: &HostSummary, generator: &GeneratorDescription) -> M
 
 /// The interval of samples; one without bounds if there are too few.
 pub(super) fn of_samples(samples: &[f64]) -> ConfidenceInterval {
+    // An interval without replies has no logarithm.
+    let least = samples.iter().sum::<f64>() / samples.len().max(1) as f64 / 1e3;
+    let samples: Vec<f64> = samples.iter().map(|sample| sample.max(least)).collect();
     let none = ConfidenceInterval { median: 0.0, low: None, high: None, samples: samples.len() };
-    stats::interval(samples).unwrap_or(none)
+    stats::interval(&samples).unwrap_or(none)
 }
