@@ -86,7 +86,7 @@ fn a_slower_server_is_found_and_the_same_result_is_not() {
     let figure = &document["result"]["figures"][0];
     assert_eq!((&figure["key"], &figure["verdict"]), (&"answered_per_second".into(), &"worse".into()));
     let ratio = figure["ratio"]["median"].as_f64().expect("a ratio");
-    assert!((0.02..0.9).contains(&ratio), "{document}");
+    assert!(ratio < 0.9, "{document}");
     let text = String::from_utf8_lossy(&compare([old, slow], &[]).stdout).into_owned();
     assert!(text.starts_with("The new run is worse: answered_per_second is ×0."), "{text}");
     for (files, more) in [([old, old], &[][..]), ([slow, old], &[]), ([old, slow], &["--tolerance", "90%"])] {
