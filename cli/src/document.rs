@@ -1,4 +1,5 @@
-//! A result as people read it, whatever it is printed as. `render::text` and `render::html` print any document.
+//! A result as people read it, independent of the output. `render::text` and `render::html` print
+//! any document.
 
 mod chart;
 mod table;
@@ -12,7 +13,7 @@ pub(crate) use table::{Align, Cell, Table};
 
 use crate::origin::{Origin, Warning};
 
-/// What a piece of text means, from which its colour follows.
+/// The meaning of a piece of text, which determines its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Tone {
     #[default]
@@ -52,7 +53,7 @@ pub(crate) struct Document {
     /// The verdict in a word or two; `None` if a result is neither good nor bad. Text prints the verdict in its colour.
     pub(crate) mark: Option<Mark>,
     pub(crate) origin: Origin,
-    /// What was measured and for how long; may be empty. HTML only.
+    /// The subject and the duration of the measurement; may be empty. HTML only.
     pub(crate) about: String,
     /// The most important figures. HTML only: the text has them in its verdict and tables.
     pub(crate) tiles: Vec<Tile>,
@@ -79,7 +80,7 @@ pub(crate) struct Tile {
     pub(crate) tone: Tone,
 }
 
-/// What a reader has to know to judge the figures.
+/// A note that a reader needs to judge the figures.
 #[derive(Debug, Clone)]
 pub(crate) struct Note {
     /// Words in bold before it; may be empty.
@@ -159,7 +160,7 @@ pub(crate) struct Fact {
 pub(crate) struct Picture {
     /// An `svg` element. It is not escaped: its author escapes texts in it.
     pub(crate) svg: String,
-    /// What it shows, for those who do not see it.
+    /// A text alternative for those who do not see it.
     pub(crate) alternative: String,
     /// Class of the element around it: `graph` for a light ground; may be empty.
     pub(crate) class: &'static str,

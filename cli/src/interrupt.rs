@@ -26,8 +26,8 @@ impl InterruptFlag {
         Self::of(&[SIGINT, SIGTERM, SIGHUP])
     }
 
-    /// The same for who changes a host: the terminal may go away with a link that is reset, and what was begun is then
-    /// better finished than left half done.
+    // For commands that change a host: the terminal may disappear with a link that is reset, and a
+    // change that has begun is better completed than left half done.
     pub(crate) fn install_ignoring_hangup() -> Result<Self> {
         signal_hook::flag::register(SIGHUP, Arc::default()).context("cannot take over signals")?;
         Self::of(&[SIGINT, SIGTERM])
@@ -73,7 +73,7 @@ impl InterruptFlag {
         let events = PollFlags::IN;
         let mut fds = [PollFd::new(&input, events), PollFd::new(&self.woken, events)];
         match poll(&mut fds, at_most.as_ref()) {
-            // A signal that is nobody's here ends the call as well.
+            // A signal without a handler here interrupts the call, too.
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for input"),
         }

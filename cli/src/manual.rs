@@ -1,5 +1,5 @@
-//! Manual pages: what clap prints as help, then the exit status from docs/exit-status.md, then files, examples and
-//! related commands from `manual/sections.txt`.
+//! Manual pages: clap's help, then the exit status from docs/exit-status.md, then files, examples
+//! and related commands from `manual/sections.txt`.
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ pub(crate) struct Origin {
     pub(crate) host: HostSummary,
 }
 
-/// Something that limits what a result says.
+/// A fact that limits the meaning of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Warning {
     /// A stable identifier such as `cpu-steal`; `None` for remarks without one.

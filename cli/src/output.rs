@@ -50,12 +50,12 @@ impl OutputTarget {
         Ok(())
     }
 
-    /// Writes `text`, a file by way of a temporary one beside it so that it is never half there.
+    // Writes `text`. A file is replaced by a rename, so that it is never incomplete.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         self.bytes(text.as_bytes(), READ_BY_ALL)
     }
 
-    /// Writes what only the user who asked for it is to read.
+    /// Writes content that only this user may read.
     pub(crate) fn write_private(&self, content: &[u8]) -> Result<()> {
         self.bytes(content, READ_BY_OWNER)
     }
@@ -80,7 +80,7 @@ impl OutputTarget {
         written.with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Writes `document` as JSON in one line: for what has more lists of numbers than a person reads.
+    /// Writes `document` as JSON in one line, for long lists of numbers.
     pub(crate) fn write_compact_json(&self, document: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_string(document).context("the result cannot be written as JSON")?;
         text.push('\n');
@@ -96,7 +96,7 @@ impl OutputTarget {
     }
 }
 
-/// Modes of files, less what the umask takes away.
+// Modes of files, before the umask.
 const READ_BY_ALL: u32 = 0o666;
 const READ_BY_OWNER: u32 = 0o600;
 
@@ -110,7 +110,8 @@ pub(crate) fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
 
-/// The same for what changes a host: a reader who has left does not decide over what is done, or how it ended.
+// For commands that change a host: if the reader of the output leaves, the change and its exit
+// status must not depend on it.
 pub(crate) fn print_if_read(text: &str) -> Result<()> {
     print(text).or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })
 }

@@ -1,4 +1,4 @@
-//! `linerate calc`: what a link can carry, and where a packet's time goes.
+//! `linerate calc`: the packet rate of a link, and the delays of a packet.
 
 use std::process::ExitCode;
 
@@ -102,7 +102,8 @@ impl CalcArgs {
         let Some(frame) = self.frame else {
             return Ok(of(self.payload)?);
         };
-        // What a frame has besides its payload shows in any that is long enough not to be padded.
+        // The bytes of a frame besides its payload are visible in any frame that is too long for
+        // padding.
         let sample = of(1_000)?.with_mtu(wire::ETHERNET_MTU_BYTES)?;
         let headers = (sample.wire_bits() / 8 - wire::FRAME_OVERHEAD_BYTES - 1_000) as u32;
         let shortest = headers.max(SHORTEST_FRAME_BYTES as u32);
@@ -134,7 +135,7 @@ fn nanoseconds(text: &str) -> Result<f64, String> {
     quantity(text, units, "a time such as 500ns, 1us or 2ms")
 }
 
-/// A number with one of the units, as so many of the base unit.
+/// A number with one of the units, converted to the base unit.
 fn quantity(text: &str, units: &[(&str, f64)], expected: &str) -> Result<f64, String> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

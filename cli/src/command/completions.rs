@@ -1,4 +1,4 @@
-//! `linerate completions`: what a shell needs to complete command lines.
+//! `linerate completions`: shell functions that complete command lines.
 
 use std::process::ExitCode;
 

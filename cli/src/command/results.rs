@@ -1,4 +1,4 @@
-//! Where a command's result goes beside the text.
+//! Further outputs of a command's result: files next to the text.
 
 use anyhow::{Result, ensure};
 use clap::Args;

@@ -3,9 +3,9 @@
 /// Bars of segments next to each other, over a common scale.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BarChart {
-    /// What the fills mean; may be empty.
+    /// The meaning of the fills; may be empty.
     pub(crate) legend: Vec<(SegmentFill, &'static str)>,
-    /// What a bar's tick means, for the legend.
+    /// The meaning of a bar's tick, for the legend.
     pub(crate) tick_legend: Option<&'static str>,
     pub(crate) bars: Vec<StackedBar>,
     /// Below the chart; may be empty.
@@ -36,7 +36,7 @@ pub(crate) struct BarSegment {
     pub(crate) share: f64,
 }
 
-/// What a segment is part of; its colour follows from it.
+/// The part of a bar that a segment shows; it determines the colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentFill {
     Receive,
@@ -66,7 +66,7 @@ pub(crate) enum ChartScale {
 /// Rows over a common axis: a horizontal line, marks on it, the figure in words.
 #[derive(Debug, Clone)]
 pub(crate) struct RangeChart {
-    /// What the axis counts: `transactions per second`.
+    /// The quantity on the axis: `transactions per second`.
     pub(crate) axis: &'static str,
     pub(crate) scale: ChartScale,
     /// Values that the axis has to include besides those in the rows.
@@ -76,7 +76,7 @@ pub(crate) struct RangeChart {
     /// How a tick is printed.
     pub(crate) format: fn(f64) -> String,
     pub(crate) layout: RangeLayout,
-    /// What the shapes of marks mean; may be empty.
+    /// The meaning of the marks' shapes; may be empty.
     pub(crate) legend: Vec<(MarkShape, &'static str)>,
     pub(crate) rows: Vec<RangeRow>,
 }
@@ -132,7 +132,7 @@ pub(crate) struct Badge {
     pub(crate) ratio: String,
     /// Of the ratio; may be empty.
     pub(crate) interval: String,
-    /// What it was compared with.
+    /// The name of the compared row.
     pub(crate) against: String,
 }
 

@@ -23,7 +23,7 @@ use crate::envelope::{CommandResult, Envelope};
 use crate::view::doctor::DoctorResult;
 use crate::view::tune_plan::{self, PlanView};
 
-/// The schema of what this command writes itself: in a directory of results it is none of them.
+// The schema of this command's own output. In a directory of results it is skipped.
 pub(crate) const OWN_SCHEMA: &str = "linerate.report/2";
 
 /// A file with a result.
@@ -37,7 +37,7 @@ pub(crate) struct ResultFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnreadFile {
     pub(crate) file: String,
-    /// What it says to be; none where it does not.
+    /// The schema that it names; `None` without one.
     pub(crate) schema: Option<String>,
     pub(crate) why: String,
 }
@@ -49,10 +49,12 @@ pub(crate) struct ResultFiles {
     pub(crate) unread: Vec<UnreadFile>,
 }
 
-/// Reads these files, and of these directories the files that end in `.json`. What cannot be shown is named with the reason.
+/// Reads these files, and the files of these directories that end in `.json`. Files that cannot be
+/// shown are listed with the reason.
 ///
 /// # Errors
-/// A file or directory that is named and cannot be read.
+///
+/// A named file or directory that cannot be read.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<ResultFiles> {
     let mut read = ResultFiles::default();
     for path in paths {
@@ -106,7 +108,7 @@ struct UnusableDocument {
     why: String,
 }
 
-/// What every document says of itself first.
+// The first keys of every document.
 #[derive(Debug, Deserialize)]
 struct DocumentOrigin {
     schema: String,
@@ -114,7 +116,6 @@ struct DocumentOrigin {
     version: Option<String>,
 }
 
-/// What makes a result of a text.
 type Reader = fn(&str) -> Result<Document>;
 
 /// The schemas there is a body for, and how they are read.
@@ -149,7 +150,8 @@ fn enveloped<T: CommandResult>(text: &str) -> Result<Document> {
     Ok(Envelope::<T>::parse(text)?.document())
 }
 
-/// The result in a text; none where it is one of this command itself.
+// The result in a text. `None` for a result of this command itself, so that a report never contains
+// a report.
 fn parse(text: &str) -> Result<Option<Document>, UnusableDocument> {
     let anonymous = |why: String| UnusableDocument { schema: None, why };
     let value: Value =

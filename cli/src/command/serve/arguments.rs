@@ -1,4 +1,4 @@
-//! What all servers have in common on the command line: where, on which CPUs, by which calls, for whom and how long.
+//! Common options of all servers: addresses, CPUs, system calls, clients and time.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -135,9 +135,10 @@ struct ServeSummary {
     /// Further ports of the same protocol.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     beside: Vec<ServeSideTasks>,
-    /// What was not answered, or only in part, by reason; of those `total` counts the former as dropped.
+    /// Requests without a reply, or with a partial one, by reason. `total` counts those without a
+    /// reply as dropped.
     refusals: RefusalCounts,
-    /// What the guard against overload did; none without one.
+    /// Counters of the overload guard. `None` without one.
     guard: Option<GuardReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     xdp: Option<XdpReport>,
@@ -151,7 +152,7 @@ struct ServeSideTasks {
     workers: Vec<Counts>,
 }
 
-/// Whom a protocol answers, and how much it says.
+/// The clients that a protocol answers, and its limits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AdmissionArgs {
     /// Networks, where `--allow` names none. Empty: loopback, private, link-local, lab.
@@ -164,13 +165,14 @@ pub(crate) struct AdmissionArgs {
     pub(crate) receive_times: bool,
     /// Whether the protocol never replies.
     pub(crate) silent: bool,
-    /// What was not answered, or only in part.
+    /// Requests without a reply, or with a partial one.
     pub(crate) refusals: Arc<RefusalCounters>,
 }
 
 impl ServerArguments {
-    /// Serves whom `admission` says until the end that was asked for, or until interrupted. `service` makes that of each
-    /// worker. Servers `beside` it, which [`start`](Self::start) started, end with it and are in its counters.
+    /// Serves the clients of `admission` until the requested end or an interrupt. `service` creates
+    /// the service of each worker. The servers in `beside`, started by [`start`](Self::start), end
+    /// with it and are in its counters.
     pub(crate) fn serve_beside<S: Service + 'static>(
         self,
         protocol: &'static str,
@@ -344,20 +346,20 @@ fn stop((protocol, running): (&'static str, RunningServer)) -> Result<ServeSideT
     Ok(ServeSideTasks { protocol, address, total: report.total(), workers: report.workers })
 }
 
-/// What could not be had, and what of the host would starve the server above capacity.
+/// The server's fallbacks, and properties of the host that would starve it above capacity.
 fn warnings(running: &RunningServer) -> impl Iterator<Item = String> {
     let fallbacks = running.fallbacks().iter().map(ToString::to_string);
     fallbacks.chain(running.advice().iter().map(ToString::to_string))
 }
 
-/// What was refused in the last second, in a line; none if nothing was.
+/// The refusals of the last second, in a line. `None` without refusals.
 fn refused(counts: &RefusalCounts) -> Option<String> {
     let parts: Vec<String> =
         counts.iter().map(|(refusal, count)| format!("{count} {}", refusal.text())).collect();
     (!parts.is_empty()).then(|| format!("in the last second: {}", parts.join("; ")))
 }
 
-/// What a guard is, in a line.
+/// A guard in a line.
 fn guarded(guard: &GuardReport) -> String {
     let on: Vec<String> = guard
         .interfaces

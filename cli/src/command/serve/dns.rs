@@ -157,7 +157,7 @@ fn reload_on_signal(files: Vec<ZoneFile>, served: Arc<ServedZones>) -> Result<()
     Ok(())
 }
 
-/// Reads all zones, and tells what an operator should know about them. What is as `before` is shared with it.
+/// Reads all zones, and prints notes for the operator. Unchanged parts are shared with `before`.
 fn load(files: &[ZoneFile], before: Option<&Zones>) -> Result<Zones> {
     let files: Vec<(&str, &PathBuf)> = files.iter().map(|zone| (zone.name.as_str(), &zone.file)).collect();
     let zones = match before {

@@ -1,4 +1,4 @@
-//! Options of the AF_XDP backend, and what it says when it starts.
+//! Options of the AF_XDP backend, and its messages at the start.
 
 use clap::Args;
 use linerate_engine::{AfXdpSettings, XdpMode, XdpReport};
@@ -43,7 +43,7 @@ impl XdpArguments {
     }
 }
 
-/// What is served how, a line a queue, and what to know of it.
+/// The mode of each queue, one per line, with notes.
 pub(crate) fn announce(report: &XdpReport) -> String {
     let mut text = String::new();
     for interface in &report.interfaces {
