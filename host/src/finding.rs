@@ -21,7 +21,7 @@ pub enum Severity {
     High,
 }
 
-/// The packets whose number decides what a finding costs.
+/// The packets whose number determines the cost of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CostUnit {
     UdpDatagram,

@@ -48,7 +48,7 @@ pub enum ComparisonVerdict {
 pub struct RateComparison {
     /// The second as a multiple of the first.
     pub ratio: ConfidenceInterval,
-    /// What that shows, if more is better.
+    /// The conclusion, if more is better.
     pub verdict: ComparisonVerdict,
 }
 

@@ -4,7 +4,7 @@
 //! twenty: it resamples a spread that is itself too small by sqrt((n-1)/n), and cannot leave the range of the
 //! samples. Hence three refinements, each for a reason:
 //!
-//! - *Studentised*: what is resampled is the error in units of its own estimated standard error. That carries the
+//! - *Studentised*: resamples are of the error in units of its own estimated standard error. That carries the
 //!   doubt about the spread, as Student's t does for normal samples, without assuming them normal.
 //! - *Smoothed*: resamples get a little normal noise. Without it, one resample in 64 of four samples has no spread at
 //!   all, and its studentised error is infinite.
@@ -31,7 +31,7 @@ pub(super) fn bounds(values: &[f64]) -> Option<(f64, f64)> {
     bounds_by(values, ROUNDS)
 }
 
-/// As [`bounds`], with so many resamples.
+/// As [`bounds`], with `rounds` resamples.
 pub(super) fn bounds_by(values: &[f64], rounds: usize) -> Option<(f64, f64)> {
     let n = values.len();
     if n < FEWEST {
