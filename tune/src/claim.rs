@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct SettingClaim {
     /// `irqbalance`, `tuned`, `systemd .link`, `NetworkManager`, `google-guest-agent`, `sysctl.d`, ...
     pub owner: String,
-    /// A clause that says what the owner does, such as `sets 'ring-rx=1024' at boot`.
+    /// A clause about the owner's action, such as `sets 'ring-rx=1024' at boot`.
     pub what: String,
     /// File and line, or process.
     pub read_from: String,
@@ -16,7 +16,7 @@ pub struct SettingClaim {
     pub agreement: ClaimAgreement,
 }
 
-/// When an owner sets what it owns.
+/// When an owner sets its settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EnforcementMode {

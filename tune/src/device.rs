@@ -15,7 +15,7 @@ pub struct NamedDevice {
     pub device: Option<String>,
 }
 
-/// What became of a device.
+/// The present state of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceStatus {
     /// It is there under its name.
@@ -70,11 +70,12 @@ impl NamedDevice {
         })
     }
 
-    /// Looks for it in a boot after that in which it was observed, where it has another index: by what it is attached to and
-    /// its address, by the former alone where its address changed, and where it is software, by its address.
+    /// Finds the device in a later boot, where it has another index: by its attachment and address,
+    /// by the attachment alone if its address changed, and a software device by its address.
     ///
     /// # Errors
-    /// [`HostError`] where interfaces cannot be listed.
+    ///
+    /// [`HostError`] if interfaces cannot be listed.
     pub fn whereabouts_in_a_later_boot(&self, host: &Host) -> Result<DeviceStatus, HostError> {
         let names = host.list("/sys/class/net")?;
         let present: Vec<_> = names.iter().filter_map(|name| Self::observe(host, name).ok()).collect();

@@ -22,7 +22,7 @@ use rustix::time::{
 use crate::journal::{JournalError, RecordedTune, StateStore};
 use crate::transaction::{ChangeTarget, TuneError, UndoReport, boot_seconds, due, is_pending, undo};
 
-/// What a guard says when it watches.
+// Written by a guard once it watches.
 const READY: &str = "ready";
 
 /// A guard takes milliseconds to start; on a machine that is overloaded, more.
@@ -57,7 +57,7 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<TuneGuard,
     match first_line(OwnedFd::from(said)) {
         Ok(line) if line == READY => Ok(TuneGuard { child, _maker: maker }),
         answer => {
-            // It watches nothing; what it is in is not known.
+            // It does not watch yet, and its state is unknown.
             let _ = child.kill();
             let _ = child.wait();
             Err(TuneError::NoGuard {
@@ -78,10 +78,12 @@ impl TuneGuard {
     }
 }
 
-/// Is a guard: the whole life of a process that [`start`] started. What was undone; none where there was no need.
+/// Runs a guard: the whole life of a process that [`start`] started. Returns the undone settings,
+/// or `None` if no undo was necessary.
 ///
 /// # Errors
-/// [`TuneError`], which [`start`] is told where it comes before the guard watches.
+///
+/// [`TuneError`]; errors before the guard watches are passed to [`start`].
 pub fn run<T: ChangeTarget>(
     store: &StateStore,
     tune: u64,
@@ -99,7 +101,6 @@ pub fn run<T: ChangeTarget>(
     watch?.until_done(target)
 }
 
-/// What a guard watches.
 struct GuardWatch<'a> {
     store: &'a StateStore,
     tune: u64,
@@ -185,7 +186,7 @@ impl<'a> GuardWatch<'a> {
                 Err(errno) => return Err(failed(errno)),
             }
         }
-        // The maker never writes: what comes is the end of the pipe.
+        // The maker never writes, so any event means that its end of the pipe is closed.
         self.maker_is_gone |= maker_says && !matches!(rustix::io::read(self.maker, &mut buffer), Ok(1..));
         Ok(())
     }

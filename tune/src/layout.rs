@@ -10,7 +10,7 @@ use linerate_host::{CpuSet, PacketPath, Setting, SettingValue};
 use crate::plan::{InterfaceLayout, QueueLayout};
 use crate::profile::CpuPolicy;
 
-/// What places packets on CPUs.
+/// The mechanism that places packets on CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PlacementOwner {
     Interrupts,
@@ -22,13 +22,13 @@ pub(crate) enum PlacementOwner {
 #[derive(Debug, Clone)]
 pub(crate) struct PlacementSetting {
     pub(crate) setting: Setting,
-    /// What it is; none where it is unknown.
+    /// The present value; `None` if unknown.
     pub(crate) from: Option<SettingValue>,
     pub(crate) to: SettingValue,
 }
 
 impl PlacementOwner {
-    /// What a setting places; none for those that place nothing.
+    /// The mechanism of a setting. `None` for a setting that does not place packets.
     pub(crate) fn of(setting: &Setting) -> Option<Self> {
         match setting {
             Setting::IrqAffinity { .. } => Some(PlacementOwner::Interrupts),
@@ -39,7 +39,7 @@ impl PlacementOwner {
     }
 }
 
-/// What a spread has settings of one kind be.
+/// The values that a spread requires of the settings of one kind.
 pub(crate) fn placements(
     path: &PacketPath,
     spread: &PacketSpread,
@@ -85,7 +85,7 @@ fn interrupt(vector: &IrqVector, now: Option<&CpuSet>, to: &CpuSet) -> Placement
     PlacementSetting { setting, from: now.map(mask), to: mask(to) }
 }
 
-/// Where the interrupts of an interface's queues are; none where the kernel manages them.
+/// The CPUs of the interrupts of an interface's queues. `None` if the kernel manages them.
 pub(crate) fn interrupts_now(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
     let vectors = path.irq.vectors(&spread.interface).iter().filter(|_| !spread.managed);
     let of_queues =

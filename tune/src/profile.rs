@@ -1,5 +1,6 @@
-//! What to tune a host for: which findings are fixed, which are left and why, which CPUs take packets, and values that no
-//! finding asks for. A profile is a file of TOML that a person can read, copy and change.
+//! The goal of a tune: findings to fix, findings to leave and why, CPUs that receive packets, and
+//! values that no finding requires. A profile is a TOML file that a person can read, copy and
+//! change.
 
 mod read;
 #[cfg(test)]
@@ -10,20 +11,20 @@ use std::collections::BTreeMap;
 use linerate_host::Severity;
 use linerate_host::stage::spread::SpreadPolicy;
 
-/// What to tune a host for.
+/// The goal of a tune.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TuneProfile {
     pub name: String,
-    /// What it is, in a line.
+    /// A description in a line.
     pub title: String,
-    /// What it is for.
+    /// The purpose.
     pub purpose: String,
     /// When not to use it.
     pub not_for: String,
     /// Whether findings that are only notes are left where no UDP service is busy, and none was
     /// named.
     pub needs_udp_service: bool,
-    /// Which CPUs take packets, and by what they are given them.
+    /// The CPUs that receive packets, and the mechanism that selects them.
     pub cpus: CpuPolicy,
     /// Findings that are fixed, from this severity on, by id or as `stage.*`.
     pub fix: BTreeMap<String, Severity>,
@@ -36,11 +37,11 @@ pub struct TuneProfile {
     pub values: Vec<ProfileValue>,
     /// The file it was read from, for who wants to copy it.
     pub text: String,
-    /// Whether changes are planned although what should come first has not been done (`--anyway`).
+    /// Whether to plan changes although earlier steps are missing (`--anyway`).
     pub anyway: bool,
 }
 
-/// Which CPUs take packets, and by what they are given them.
+/// The CPUs that receive packets, and the mechanism that selects them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuPolicy {
     /// Which ones, and whether interrupts and RPS are set for that.
@@ -52,20 +53,20 @@ pub struct CpuPolicy {
 /// A value that no finding asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileValue {
-    /// What is to have it.
+    /// The setting.
     pub knob: ProfileKnob,
     /// The value, or the least or most that it is to be.
     pub to: ValueBound,
     pub why: String,
     /// Where that is from.
     pub source: Option<String>,
-    /// What may go wrong.
+    /// The risk.
     pub risk: Option<String>,
     /// When it is left as it is.
     pub unless: Vec<SkipCondition>,
 }
 
-/// What a value is for.
+/// The setting that a value is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProfileKnob {
     /// A sysctl by its dotted name.
@@ -81,8 +82,8 @@ pub enum ProfileKnob {
 pub enum InterfaceKnob {
     /// Generic receive offload: `on` or `off`.
     GenericReceiveOffload,
-    /// Interrupt moderation as `ethtool -C` takes it, of which what a driver does not have is left out: `adaptive-rx off
-    /// rx-usecs 0`.
+    /// Interrupt moderation in the syntax of `ethtool -C`, without the parameters that a driver
+    /// does not support: `adaptive-rx off rx-usecs 0`.
     InterruptModeration,
     /// Nanoseconds that packets are held back to be merged (`gro_flush_timeout`).
     GroFlushTimeout,
@@ -92,7 +93,7 @@ pub enum InterfaceKnob {
     ThreadedNapi,
 }
 
-/// What a value is to be.
+/// The requirement on a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueBound {
     Exactly(String),
@@ -116,7 +117,7 @@ pub enum SkipCondition {
     NoUdpService,
 }
 
-/// What a profile does about a finding.
+/// The policy of a profile for a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FindingPolicy<'a> {
     /// It is fixed from this severity on.
@@ -142,7 +143,7 @@ pub enum ProfileError {
         origin: String,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it, and what is expected.
+        /// The fault, and the expected form.
         what: String,
     },
 }
@@ -172,15 +173,16 @@ impl TuneProfile {
         Self::parse(text, &format!("{name}.toml"))
     }
 
-    /// Reads a profile; `origin` is what errors call it.
+    /// Reads a profile; `origin` names it in errors.
     ///
     /// # Errors
-    /// [`ProfileError::Wrong`] names the line, and what is expected there.
+    ///
+    /// [`ProfileError::Wrong`] names the line and the expected form.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
         read::profile(text, origin)
     }
 
-    /// What it does about findings of this id.
+    /// The policy for findings of this id.
     #[must_use]
     pub fn verdict(&self, id: &str) -> FindingPolicy<'_> {
         let stage = id.split_once('.').map(|(stage, _)| format!("{stage}.*"));

@@ -15,7 +15,7 @@ struct FigureRule {
     key: &'static str,
     less_is_better: bool,
     tolerance_ratio: f64,
-    /// A smaller difference of the medians does not count whatever its ratio.
+    /// A smaller difference of the medians does not count, for any ratio.
     least_difference: f64,
     /// Whether the figure changes with the load alone.
     depends_on_load: bool,
@@ -125,7 +125,8 @@ impl ChangeMeasurement {
         let [before, after] = offered_per_second;
         let change = after / before.max(f64::MIN_POSITIVE) - 1.0;
         let mut caveats = Vec::new();
-        // Alternated windows divide what changes by itself among both, so that a change of the load is an effect.
+        // Alternated windows share slow changes between both configurations, so a change of the
+        // load is an effect.
         let is_steady = order == WindowOrder::Alternate || change.abs() <= STEADY;
         if !is_steady {
             caveats.push(format!(

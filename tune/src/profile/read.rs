@@ -95,7 +95,6 @@ enum MachineKnob {
     Governor,
 }
 
-/// The text of a profile, and what it is called.
 struct ProfileText<'a> {
     text: &'a str,
     origin: &'a str,

@@ -7,8 +7,9 @@ use std::process::Command;
 /// The first descriptor that is none of the standard ones.
 const FIRST: libc::c_uint = 3;
 
-/// Gives the process to be started a session of its own, so that no terminal's end is its, and none of the descriptors that
-/// this one was given but the standard ones: whoever waits for them to be closed need not wait for it.
+// Gives the process a session of its own, so that the end of a terminal does not end it, and only
+// the standard descriptors: readers of other descriptors that wait for their end do not have to
+// wait for this process.
 pub(crate) fn detach(command: &mut Command) {
     let in_child = || {
         // SAFETY: setsid(2) takes no argument and is async-signal-safe.
