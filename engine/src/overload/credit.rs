@@ -216,7 +216,7 @@ mod tests {
 
     const WAIT_NS: u64 = 5_000_000;
 
-    /// What may wait for a worker after so much work, in batches that each take so long.
+    /// The allowance of a worker after this work, in batches of this duration.
     fn requests(rate: &mut ServiceRate, batches: u64, count: usize, each_ns: u64) -> u64 {
         for batch in 0..batches {
             rate.batch = Some((batch * each_ns * 10, count));

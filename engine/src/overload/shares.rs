@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Requests that were admitted of each source, if in each window so many of each come evenly mixed.
+    /// Admitted requests per source, if these numbers arrive evenly mixed in each window.
     fn admitted(rates: &[u32], windows: u64) -> Vec<u64> {
         let mut shares = SourceShares::new(0x9e37_79b9_7f4a_7c15);
         let mut admitted = vec![0; rates.len()];

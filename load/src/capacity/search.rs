@@ -54,8 +54,8 @@ const INTERVALS_A_LEAD_IN: u32 = 5;
 /// [`SearchOptions::confirm`] says; if it does not, the next lower one is tried.
 ///
 /// All requests of a search leave in one way, so that a request costs the service the same at all
-/// rates. Where clones are too slow for the service, and live frames can be had, it is searched
-/// anew with these; the result with clones stays, as a lower bound, if it is higher.
+/// rates. Where clones are too slow for the service, and live frames can be had, the search is
+/// repeated with these; the result with clones stays, as a lower bound, if it is higher.
 ///
 /// # Errors
 /// Options out of range, or a generator that cannot run a slot. A service that never answers is no error: its
