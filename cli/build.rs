@@ -1,7 +1,8 @@
-//! Tells the program which commit it was built from, for `--version`.
+//! Passes the commit of the source to the program, for `--version`.
 //!
-//! An archive made by `git archive` carries the commit in the file `commit`, a checkout is asked. Sources that have neither
-//! (a copy, or a copy within a repository of something else) make a program that tells its version alone.
+//! An archive made by `git archive` carries the commit in the file `commit`; a checkout is queried
+//! with git. Without either (a copy of the source, or a copy in another repository) the program
+//! prints its version only.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

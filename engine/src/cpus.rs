@@ -16,7 +16,7 @@ pub(crate) fn allowed() -> io::Result<Vec<u32>> {
 pub(crate) fn check(wanted: &[u32]) -> Result<(), ServerError> {
     let refused = thread::scope(|scope| {
         let trial = || wanted.iter().copied().find(|cpu| pin(*cpu).is_err());
-        // A trial that cannot be made says nothing; the workers then find out for themselves.
+        // A thread that cannot be created proves nothing; the workers then find out themselves.
         scope.spawn(trial).join().unwrap_or(None)
     });
     match refused {

@@ -56,7 +56,7 @@ pub enum ServerError {
              workers would get requests; use fewer workers or list more CPUs"
     )]
     MoreWorkersThanCpus {
-        /// Workers asked for.
+        /// The requested number of workers.
         workers: usize,
         /// Different CPUs listed.
         cpus: usize,
@@ -83,7 +83,7 @@ pub enum ServerError {
     /// The batch size is 0 or more than one system call takes.
     #[error("a batch of {batch} messages is not possible: recvmmsg takes 1 to 1024 (UIO_MAXIOV)")]
     Batch {
-        /// The size asked for.
+        /// The requested size.
         batch: u16,
     },
     /// A size setting is outside its range.
@@ -91,7 +91,7 @@ pub enum ServerError {
     Size {
         /// The setting.
         what: &'static str,
-        /// The value asked for.
+        /// The requested value.
         value: usize,
         /// The range.
         limit: &'static str,
@@ -100,7 +100,7 @@ pub enum ServerError {
     #[error("{address} is in use: `ss -ulpn 'sport = :{}'` shows by whom{}", .address.port(),
             if *.shareable { "; it can be joined with Builder::join, which splits the traffic" } else { "" })]
     InUse {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
         /// Whether the present owner allows others to bind the port too.
         shareable: bool,
@@ -112,7 +112,7 @@ pub enum ServerError {
              of its unit), or take a higher port"
     )]
     BindNotPermitted {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The address is not one of this host's.
@@ -121,7 +121,7 @@ pub enum ServerError {
              a wildcard"
     )]
     NotLocal {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// A system call on a socket failed.

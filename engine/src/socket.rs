@@ -232,7 +232,8 @@ impl SocketSetup {
         if pktinfo == PktinfoMode::V6 {
             option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
         }
-        // On a dual-stack socket it says which local address answers a broadcast; IPV6_PKTINFO does not.
+        // On a dual-stack socket it gives the local address that answers a broadcast; IPV6_PKTINFO
+        // does not.
         if pktinfo == PktinfoMode::V4 || pktinfo == PktinfoMode::V6 && !self.only_v6 {
             option::set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
         }

@@ -354,8 +354,8 @@ impl Host {
         written.map_err(|source| HostError::Write { path: path.to_owned(), value: value.to_owned(), source })
     }
 
-    /// Whether a file is read-only for everyone, by the mode of a sysctl. Captures know it of the
-    /// files they contain, captures of earlier versions of none.
+    // Whether a file is read-only for everyone, by the mode of a sysctl. A capture has the modes of
+    // the files that it contains, a capture of an earlier version has none.
     pub(crate) fn is_read_only(&self, path: &str) -> Result<bool, HostError> {
         const ANYBODY_WRITES: u32 = 0o222;
         self.call(&format!("read_only{path}"), &format!("reading the mode of {path}"), || {

@@ -35,8 +35,8 @@ pub struct SearchOptions<'a> {
     pub max_loss: f64,
     /// The highest 99th percentile of latency at which a rate still holds; not judged by default.
     pub max_p99: Option<Duration>,
-    /// The growth of latency within a slot, as a share of it, from which a queue is said to grow; 0.02 by default. Half of
-    /// the resolution suits a finer search.
+    /// The growth of latency within a slot, as a share of it, from which a queue counts as growing;
+    /// 0.02 by default. Half of the resolution suits a finer search.
     pub growth: f64,
     /// How long each rate is offered; 250 ms by default.
     pub slot: Duration,

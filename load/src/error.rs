@@ -65,7 +65,7 @@ pub enum GeneratorError {
         "payload of {payload} bytes does not fit the path MTU of {mtu} bytes to {target} unfragmented: at most {most} bytes, or allow fragments"
     )]
     PayloadOverMtu {
-        /// Bytes of payload asked for.
+        /// The requested payload in bytes.
         payload: usize,
         /// The path MTU as the kernel sees it.
         mtu: usize,
@@ -84,7 +84,7 @@ pub enum GeneratorError {
         "cannot pin a generator thread to CPU {cpu}: {source} (it does not exist, is offline, or is outside this process's cpuset)"
     )]
     Cpu {
-        /// The CPU asked for.
+        /// The requested CPU.
         cpu: u32,
         /// The kernel's error.
         source: io::Error,
@@ -94,7 +94,7 @@ pub enum GeneratorError {
         "cannot set niceness {nice} on a generator thread: {source} (a lower value than now needs CAP_SYS_NICE)"
     )]
     Nice {
-        /// The niceness asked for.
+        /// The requested niceness.
         nice: i32,
         /// The kernel's error.
         source: io::Error,

@@ -62,8 +62,7 @@ pub struct RequestCodec {
 }
 
 impl RequestCodec {
-    /// For payloads of `payload` bytes; none if that is less than [`HEADER_BYTES`] or more than
-    /// [`MAX_PAYLOAD_BYTES`].
+    /// `None` if `payload` is less than [`HEADER_BYTES`] or more than [`MAX_PAYLOAD_BYTES`].
     pub fn new(payload: usize) -> Option<Self> {
         if !(HEADER_BYTES..=MAX_PAYLOAD_BYTES).contains(&payload) {
             return None;

@@ -58,7 +58,8 @@ impl Latency {
         self.0.len()
     }
 
-    /// The latency, ns, that the share `quantile` (0 to 1) of the samples does not exceed; none without samples.
+    /// The latency, ns, that the share `quantile` (0 to 1) of the samples does not exceed. `None`
+    /// without samples.
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(quantile).min(self.0.max()))
     }

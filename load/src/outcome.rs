@@ -55,7 +55,7 @@ pub struct SlotOutcome {
     pub unverified: u64,
     /// How many requests left together.
     pub bursts: SendBursts,
-    /// The slot second by second, or as [`Slot::interval`](crate::LoadSlot::interval) asked.
+    /// The slot in intervals of a second, or of [`Slot::interval`](crate::LoadSlot::interval).
     pub intervals: Vec<SlotInterval>,
     /// Shows whether a queue grew during the slot.
     pub queue: QueueMedians,
@@ -111,7 +111,7 @@ pub struct CodeCount {
     pub name: Option<String>,
     /// First replies with it.
     pub count: u64,
-    /// Those of them that say they were cut short (TC of DNS).
+    /// Answers that were truncated (TC of DNS).
     #[serde(default)]
     pub truncated: u64,
 }
@@ -154,7 +154,7 @@ impl SlotInterval {
     }
 }
 
-/// The quantiles of a distribution of latencies, ns; none without samples.
+/// The quantiles of a distribution of latencies, ns; `None` without samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyQuantiles {
     pub p50: Option<u64>,
@@ -181,7 +181,8 @@ impl LatencyQuantiles {
 /// Requests that could not be sent, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendErrors {
-    /// ECONNREFUSED: nobody listens at the destination. Reported by an ICMP message to an earlier request.
+    /// ECONNREFUSED: the destination port has no socket. Reported by an ICMP message to an earlier
+    /// request.
     pub refused: u64,
     /// ENETUNREACH, EHOSTUNREACH, ENETDOWN: no way there.
     pub unreachable: u64,
@@ -199,7 +200,7 @@ impl SendErrors {
         self.refused + self.unreachable + self.too_long + self.forbidden + self.no_buffers + self.other
     }
 
-    /// Whether somebody told that nobody listens.
+    /// Whether an ICMP message reported that the port has no socket.
     pub fn nobody_listens(&self) -> bool {
         self.refused > 0
     }
@@ -226,7 +227,7 @@ impl SendErrors {
     }
 }
 
-/// Median latencies of an early and a late part of a slot; none without answers there.
+/// Median latencies of an early and a late part of a slot; `None` without answers there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueMedians {
     /// Of the requests intended in the first half, ns.
@@ -290,9 +291,9 @@ impl fmt::Display for LeftAs {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "reason")]
 pub enum BoundReason {
-    /// It offered less than 99 % of the rate asked for.
+    /// It offered less than 99 % of the requested rate.
     OfferedTooLittle {
-        /// Share of the rate asked for.
+        /// Share of the requested rate.
         ratio: f64,
     },
     /// More than 1 % of its requests left over 1 ms late.

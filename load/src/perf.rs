@@ -1,6 +1,7 @@
 //! Cycles and instructions of the whole machine: all CPUs, user and kernel.
 //!
-//! On a machine with few CPUs, cycles and instructions a transaction often say more than transactions a second.
+//! On a machine with few CPUs, cycles and instructions per transaction are often a better measure
+//! than transactions per second.
 
 use std::io;
 
@@ -31,10 +32,11 @@ pub struct PerfCounts {
 }
 
 impl MachineCounters {
-    /// Whether the counters can be had.
+    /// Whether the counters are available.
     ///
     /// # Errors
-    /// Why not, in one line for a person.
+    ///
+    /// The reason why not, in one line for a person.
     pub fn probe() -> Result<(), String> {
         Self::open().map(drop)
     }

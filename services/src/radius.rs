@@ -224,7 +224,7 @@ impl RadiusServer {
             let line = accounting::record_line(packet, source, SystemTime::now());
             file.append(&line).map_err(|_| RequestOutcome::Unrecorded)?;
         }
-        // A repeated Status-Server asks whether the server still answers (RFC 5997, section 4.2).
+        // A repeated Status-Server checks whether the server still answers (RFC 5997, section 4.2).
         if purpose != RequestPurpose::Status {
             self.recent.keep(key, authenticator, now, &reply[..length]);
         }

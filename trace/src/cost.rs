@@ -124,7 +124,7 @@ pub struct CpuCost {
     pub in_ksoftirqd_ns: u64,
     /// NET_RX in threads of NAPI, of its backlog or of a cpumap, outside of softirqs.
     pub in_threads_ns: u64,
-    /// NET_RX, NET_TX and packet interrupts during idle time, and so taken from nobody.
+    /// NET_RX, NET_TX and packet interrupts during idle time, so not at the cost of another task.
     pub from_idle_ns: u64,
     /// Interrupts with a tracepoint.
     #[serde(default)]

@@ -386,7 +386,7 @@ fn put_back<T: ChangeTarget>(target: &T, setting: &Setting, from: &SettingValue)
     if found == *from {
         return Some(found);
     }
-    // Only the value that is read back tells whether it was restored.
+    // The result of the write does not matter, because the value is read back.
     let _ = target.write(setting, from);
     target.read(setting).ok()
 }

@@ -1,7 +1,7 @@
 //! The workspace's programs, built by cargo.
 //!
-//! All of them together, whichever is wanted: cargo chooses the features of dependencies by the packages it is asked to build,
-//! and would build most of them once more for one package alone.
+//! Always all of them together: cargo chooses the features of dependencies by the packages of a
+//! build, and would build most of them once more for a single package.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -34,7 +34,7 @@ const PAYLOAD: usize = 100;
 // Enough flows for the kernel's hash to reach every worker.
 const FLOWS: usize = 64;
 
-/// The share of its capacity that a server is asked.
+// Load as a share of the server's capacity.
 const LOAD: f64 = 0.8;
 
 /// How often a capacity is looked for.

@@ -124,7 +124,7 @@ impl TopArgs {
         output::print(&if top::is_ascii_only() { top::to_ascii(&text) } else { text })
     }
 
-    /// Records until somebody stops it.
+    /// Records until an interrupt.
     fn only_record(&self, mut record: RecordFile, interrupt: &InterruptFlag) -> Result<()> {
         let mut live = self.open()?;
         while !interrupt.is_raised() {

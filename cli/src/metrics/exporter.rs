@@ -16,7 +16,7 @@ pub(crate) struct ExporterOptions {
     pub(crate) interfaces: Vec<String>,
     /// Services on these ports. Empty: all that are not on the loopback.
     pub(crate) ports: Vec<u16>,
-    /// Whether threads are told by their ids.
+    /// Whether threads are distinguished by their ids.
     pub(crate) pids: bool,
     // Whether to count the places where the kernel drops packets.
     pub(crate) drops: bool,

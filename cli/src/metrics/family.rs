@@ -31,7 +31,7 @@ pub(crate) enum SeriesFold {
     /// They are added up.
     Sum,
     Highest,
-    /// They say nothing together, and are left out.
+    /// Together they mean nothing, and are left out.
     Omit,
 }
 

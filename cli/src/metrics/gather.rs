@@ -44,12 +44,12 @@ pub(crate) enum CounterReset {
 pub(crate) struct MetricSelection {
     /// Services on these ports. Empty: all.
     pub(crate) ports: BTreeSet<u16>,
-    /// Whether threads are told by their ids.
+    /// Whether threads are distinguished by their ids.
     pub(crate) pids: bool,
 }
 
 impl GatheredSamples {
-    /// All that stages and rules say.
+    /// All values of stages and rules.
     pub(crate) fn from_path(path: &PacketPath, diagnosis: &Diagnosis, wanted: &MetricSelection) -> Self {
         let mut all = Self::default();
         host::machine(path, &mut all);
@@ -86,7 +86,7 @@ impl GatheredSamples {
         self.add_source_counter(family, labels, (0, CounterReset::Anew), count);
     }
 
-    /// A gauge. Several of the same series are joined as the family says.
+    /// A gauge. The family's fold joins several values of one series.
     pub(crate) fn add_gauge(&mut self, family: &'static MetricFamily, labels: &[&str], value: f64) {
         let labels = owned(labels);
         self.add(family, MetricReading { labels, source: 0, count: 0, restart: CounterReset::Anew, value });

@@ -20,7 +20,7 @@ pub(crate) use request::{HttpRequest, RequestError};
 /// Limits per client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClientLimits {
-    /// Connections at a time; a further one is told so, and closed.
+    /// Simultaneous connections; a further one gets status 503, and is closed.
     pub(crate) connections: usize,
     // Longest request with its headers, bytes.
     pub(crate) request_bytes: usize,
@@ -107,7 +107,7 @@ impl HttpServer {
                 // A client that does not listen to the end is its own loss.
                 let _ = serve(&stream, &limits, &answer);
             };
-            // Without a thread the connection is closed, which tells the client enough.
+            // Without a thread the connection is closed, which the client sees as an error.
             let _ = std::thread::Builder::new().name("http".to_owned()).spawn(serve);
         }
     }
@@ -224,7 +224,7 @@ fn finish(mut stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// A timeout, which is told by the deadline, or a signal.
+// A timeout, which the deadline handles, or a signal.
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }

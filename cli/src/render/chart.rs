@@ -41,7 +41,7 @@ const BETWEEN: f64 = 0.4;
 /// One row of a chart.
 pub(crate) struct ChartRow {
     pub(crate) label: String,
-    /// The row in one sentence, for those who hear or point at it.
+    /// The row in one sentence, for screen readers and tooltips.
     pub(crate) told: String,
     /// Why there is nothing to show.
     pub(crate) skipped: Option<String>,

@@ -35,7 +35,7 @@ pub(crate) fn all_skipped() -> Envelope<LadderReport> {
     report
 }
 
-/// A run on a machine that tells as little as a machine may.
+/// A run on a machine that reports as little as possible.
 pub(crate) fn little_known() -> Envelope<LadderReport> {
     let mut report = ladder_run();
     report.host.cpu_model = None;

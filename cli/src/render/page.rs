@@ -114,7 +114,7 @@ impl PageNote {
 }
 
 impl PageHead {
-    /// The word for the verdict. Colour alone tells nothing.
+    // The word for the verdict, because colour alone is not accessible.
     pub(crate) fn mark(tone: TextTone, words: impl Into<String>) -> Option<(&'static str, String)> {
         let class = match tone {
             TextTone::Good => "good",

@@ -1,4 +1,4 @@
-//! A stage of the path as `linerate top` shows it: blocks of rows of cells, before anybody knows how wide they may be.
+//! A stage of the path in `linerate top`: blocks of rows of cells, before column widths are known.
 
 use linerate_host::Severity;
 use linerate_host::live::{HistoryItem, HistoryMetric};

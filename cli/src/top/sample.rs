@@ -62,7 +62,7 @@ pub(crate) fn small() -> Snapshot {
     }
 }
 
-/// A host that tells nothing.
+/// A host without any values.
 pub(crate) fn empty() -> Snapshot {
     let why = "cannot read /proc/stat: Permission denied";
     Snapshot {

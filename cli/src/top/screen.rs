@@ -32,7 +32,7 @@ pub(crate) struct ScreenTheme {
 }
 
 impl ScreenTheme {
-    /// The one colour that says where the eye is.
+    /// The one colour that marks the focus.
     fn accent(self) -> Style {
         if self.colour { Style::new().fg(Color::Cyan) } else { Style::new().add_modifier(Modifier::BOLD) }
     }

@@ -27,7 +27,7 @@ pub(crate) struct TopState {
     pub(crate) scrolled: u16,
     /// The name of the job in the background.
     pub(crate) busy: Option<&'static str>,
-    /// The last thing to be told, at the bottom.
+    /// The latest message, at the bottom.
     pub(crate) message: Option<String>,
 }
 

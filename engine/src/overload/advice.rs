@@ -42,7 +42,8 @@ pub(crate) fn find_advice(serving: &ServingThreads<'_>) -> Vec<HostAdvice> {
     }
     let wanted = serving.overload.guard.as_ref().map_or(&[][..], |guard| &guard.interfaces);
     let devices = interface::interfaces().unwrap_or_default();
-    // A server that is asked on the loopback interface only is starved by nobody else's packets.
+    // A server with clients on the loopback interface only has no other host's packets to suffer
+    // from.
     let Ok(place) = interfaces::find(&devices, serving.address, wanted) else { return Vec::new() };
     let host = KernelSettings { sys: "/sys".into(), proc: "/proc".into() };
     let here = |name: &&String| host.is_in_namespace(&devices, name);

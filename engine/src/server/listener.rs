@@ -88,7 +88,7 @@ impl BoundSockets {
 // Linux 4.20 (include/uapi/linux/in6.h).
 const IPV6_MULTICAST_ALL: i32 = 29;
 
-/// Joins each group by one socket of each listener that hears it.
+/// Joins each group by one socket of each listener whose address receives it.
 pub(super) fn join(groups: &[MulticastGroup], listeners: &[BoundSockets]) -> Result<(), ServerError> {
     if groups.is_empty() {
         return Ok(());

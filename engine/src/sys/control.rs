@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Which control data a socket was asked to deliver.
+/// Control data that a socket is set to deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ControlRequest {
     pub(crate) pktinfo: PktinfoMode,
@@ -61,7 +61,7 @@ impl SendExtras {
     }
 }
 
-/// Which address of a request a socket was asked to deliver.
+/// The address of a request that a socket is set to deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PktinfoMode {
     /// None: the socket is bound to one address, which all replies have as source.

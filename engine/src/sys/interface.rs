@@ -48,7 +48,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<NetDevice>> {
                 devices.len() - 1
             }
         };
-        // SAFETY: null or an address that is as long as its family says.
+        // SAFETY: null, or an address of the length of its family.
         if let Some(address) = unsafe { address(entry.ifa_addr) } {
             devices[place].addresses.push(address);
         }
@@ -73,7 +73,8 @@ fn index_of(name: &CStr) -> io::Result<u32> {
 }
 
 /// # Safety
-/// Null, or a socket address that is as long as its family says.
+///
+/// Null, or a socket address of the length of its family.
 unsafe fn address(at: *const libc::sockaddr) -> Option<IpAddr> {
     if at.is_null() {
         return None;

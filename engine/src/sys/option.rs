@@ -1,4 +1,4 @@
-//! Socket options that the libraries do not know, all of them `int`.
+//! Socket options that the libraries lack, all of them `int`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

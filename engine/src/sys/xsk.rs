@@ -154,7 +154,7 @@ impl XskSocket {
             sxdp_queue_id: to.queue,
             sxdp_shared_umem_fd: owner,
         };
-        // SAFETY: the address is whole and as long as is said.
+        // SAFETY: the address is complete, and its length is given.
         let bound = unsafe {
             libc::bind(
                 self.descriptor.as_raw_fd(),

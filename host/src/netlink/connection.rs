@@ -121,8 +121,8 @@ fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Reads an `NLMSG_ERROR`: struct nlmsgerr, whose error is 0 for success. The flags tell whether
-/// the request or only its header follows, and attributes.
+// Reads an `NLMSG_ERROR`: struct nlmsgerr, whose error is 0 for success. By its flags, the request
+// or only its header follows, then attributes.
 fn acknowledgement(body: &[u8], flags: u16) -> io::Result<()> {
     let code = body.first_chunk::<4>().ok_or(io::ErrorKind::UnexpectedEof)?;
     let errno = match i32::from_ne_bytes(*code) {

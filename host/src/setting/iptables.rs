@@ -1,7 +1,7 @@
 //! Rules and tables of iptables, through its programs.
 //!
-//! iptables-legacy creates a table, with hooks that every packet passes, when somebody lists it; so
-//! missing tables are not listed.
+//! Listing a missing table of iptables-legacy creates it, with hooks that every packet passes;
+//! therefore missing tables are not listed.
 
 mod rule;
 mod table;

@@ -15,7 +15,7 @@ const LEAST_OFFERED: f64 = 0.95;
 /// Goodput at a multiple of capacity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OverloadResult {
-    /// How many times capacity was asked for.
+    /// The offered load as a multiple of capacity.
     pub factor: f64,
     /// The rate really offered.
     pub offered_per_second: f64,

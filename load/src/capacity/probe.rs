@@ -12,7 +12,7 @@ use crate::stats;
 /// The account of one slot of a search.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProbeResult {
-    /// The rate asked for.
+    /// The requested rate.
     pub asked_per_second: f64,
     /// The rate really offered.
     pub offered_per_second: f64,
@@ -164,8 +164,8 @@ fn judge(outcome: &SlotOutcome, judged: &JudgedPart, options: &SearchOptions<'_>
         // offered.
         return if outcome.answered == 0 { ProbeVerdict::NothingAnswered } else { ProbeVerdict::Loss };
     }
-    // Requests that leave late but all in all at the rate asked for are a harder load, not a lighter one: a service
-    // that answers them holds. On a busy machine they come at any rate.
+    // Late requests at the requested average rate are a harder load, not a lighter one: a service
+    // that answers them holds. On a busy machine they occur at any rate.
     let reasons = &outcome.self_watch.bound_because;
     let short = falls_short(reasons);
     let slow = options.max_p99.is_some_and(|most| {

@@ -15,7 +15,7 @@ use crate::stats::{self, ConfidenceInterval};
 // The search for the neighbourhood stops when a rate holds and one this much higher does not.
 const COARSE: f64 = 1.15;
 
-/// The searches proper are told to look so far below and above it.
+// The bracket of the fine searches: this factor below and above the coarse result.
 const NEIGHBOURHOOD: f64 = 1.05;
 
 /// Capacity by several searches.
@@ -73,7 +73,7 @@ pub fn search_repeatedly(
             ..*options
         };
         let found = search_in_one_way(generator, &fine, live_frames)?;
-        // One that found nothing for want of time says nothing; the neighbourhood is known.
+        // A search without a result for lack of time proves nothing; the neighbourhood is known.
         let cut_short = matches!(found.ended, SearchEnd::Cancelled | SearchEnd::OutOfTime);
         if !cut_short || found.transactions_per_second > 0.0 {
             searches.push(found);
@@ -109,7 +109,7 @@ fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Re
     counting.iter().for_each(|found| latency_ns.merge(&found.latency_ns));
     let alone = ConfidenceInterval { median, low: None, high: None, samples: rates.len() };
     RepeatedCapacity {
-        // The rates are finite and there is at least one, so that there is no error to tell.
+        // The rates are finite and at least one exists, so there is no error to report.
         transactions_per_second: stats::interval(&rates).unwrap_or(alone),
         spread_ratio: if median > 0.0 { (highest - lowest) / median } else { 0.0 },
         loss_ratio: stats::median(&losses).unwrap_or(1.0),

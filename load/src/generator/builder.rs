@@ -24,7 +24,8 @@ const OTHER_FILES: u64 = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GeneratorBackend {
-    /// Live XDP frames where they work, else sockets; [`GeneratorDescription::fallbacks`] says why not the first.
+    /// Live XDP frames where they work, else sockets; [`GeneratorDescription::fallbacks`] has the
+    /// reason.
     #[default]
     Auto,
     /// Live XDP frames, or an error that names the missing requirement.
@@ -38,7 +39,7 @@ pub enum GeneratorBackend {
 /// other would measure that. So the rate never decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LiveFrames {
-    /// Those of floods, and of a slot that asks for them ([`crate::LoadSlot::live_frames`]).
+    /// Those of floods, and of slots with [`crate::LoadSlot::live_frames`].
     #[default]
     Floods,
     /// All but those of windows. Threads that pace them never give their CPU away.

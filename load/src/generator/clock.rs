@@ -43,8 +43,8 @@ pub(super) fn sleep_until(at_ns: u64) {
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
 }
 
-// When a slot begins, ns of CLOCK_MONOTONIC and of CLOCK_REALTIME: when it is asked to, or else as soon as `lead_ns`
-// allows.
+// Start of a slot, ns of CLOCK_MONOTONIC and of CLOCK_REALTIME: the requested time, or as soon as
+// `lead_ns` allows.
 pub(super) fn slot_start(at_realtime_ns: Option<u64>, lead_ns: u64) -> Result<(u64, u64), GeneratorError> {
     let offset_ns = realtime_offset_ns();
     let soonest_ns = now_ns() + lead_ns;

@@ -195,7 +195,7 @@ pub struct GeneratorDescription {
     pub payload_bytes: usize,
     /// Destinations, which the flows use in turn.
     pub targets: Vec<SocketAddr>,
-    /// Source addresses; empty if the kernel chooses and nobody asked it.
+    /// Source addresses; empty if the kernel chooses.
     pub sources: Vec<IpAddr>,
     /// The CPUs of its threads; empty if they are not pinned.
     pub cpus: Vec<u32>,

@@ -43,7 +43,7 @@ impl<P: Send + 'static> GeneratorThread<P> {
                 let mut worker = match prepare(cpu, nice).and_then(|()| make()) {
                     Ok(worker) => worker,
                     Err(error) => {
-                        // It fails only if nobody waits any more.
+                        // Fails only if the starting thread no longer waits.
                         let _ = ready.send(Err(error));
                         return;
                     }

@@ -10,7 +10,7 @@ use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SendBursts, Slo
 // With less overlap, the rates of the runs must not be added.
 const LEAST_OVERLAP: f64 = 0.9;
 
-/// Intervals whose beginnings differ by more than this share of their length are told to.
+// A warning names intervals whose beginnings differ by more than this share of their length.
 const MOST_SHIFT: f64 = 0.1;
 
 /// Why runs cannot be merged.
@@ -41,12 +41,14 @@ pub struct LoadPart {
     pub report: LoadReport,
 }
 
-/// Merges runs. Counts are summed and distributions merged, so that the result is as if one generator had recorded all.
-/// Rates are summed if the runs overlap in time by 90 % of the shortest; otherwise they are averages from the first start
-/// to the last end, and a warning says so. Intervals are joined with the nearest in time; of their latency only the longest
-/// is known then. Returns the warnings of the merging next to the result.
+/// Merges runs. Counts are summed and distributions merged, so that the result is as if one
+/// generator had recorded all. Rates are summed if the runs overlap in time by 90 % of the
+/// shortest; otherwise they are averages from the first start to the last end, with a warning.
+/// Intervals are joined with the nearest in time; of their latency only the maximum is then known.
+/// Returns the warnings of the merge next to the result.
 ///
 /// # Errors
+///
 /// Fewer than two runs, different workloads, the same run twice.
 pub fn merge(parts: &[LoadPart]) -> Result<(LoadReport, Vec<String>), MergeError> {
     check(parts)?;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// The fastest link told, bits/s.
+// Faster links are refused as typing errors, bits/s.
 const FASTEST: u64 = 1_000_000_000_000_000;
 
 /// A link's speed; serialized as bits a second.

@@ -108,7 +108,7 @@ pub struct ReplyCode {
     pub offset: usize,
     /// The bits that are counted, from the lowest up.
     pub mask: u8,
-    /// The bits of another byte that say the reply was cut short (TC of DNS); for masks below 0x80.
+    /// The bits of another byte that mark a truncated reply (TC of DNS); for masks below 0x80.
     pub truncated: Option<ReplyMark>,
     /// The protocol's name of a value.
     pub name: fn(u8) -> Option<&'static str>,

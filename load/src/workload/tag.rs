@@ -22,7 +22,7 @@ impl EchoedTag {
         if self.bytes >= 8 { u64::MAX } else { (1 << (8 * self.bytes)) - 1 }
     }
 
-    /// The tag of a reply; none if that is too short.
+    /// The tag of a reply; `None` if the reply is too short.
     #[inline]
     pub fn read(&self, reply: &[u8]) -> Option<u64> {
         let bytes = reply.get(self.reply_offset..)?.get(..self.bytes)?;

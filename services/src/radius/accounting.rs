@@ -23,7 +23,7 @@ use super::packet::{RadiusPacket, attribute};
 // A power failure loses the records of this time at most.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
 
-// Attributes between two hops, which say nothing about the user's session.
+// Attributes of a hop, not of the user's session.
 const HOP: [u8; 3] = [attribute::PROXY_STATE, attribute::MESSAGE_AUTHENTICATOR, attribute::USER_PASSWORD];
 
 /// Schema `linerate.accounting/1`.

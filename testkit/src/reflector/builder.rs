@@ -14,7 +14,7 @@ use crate::reflector::running::{self, RunningReflector};
 pub struct Reflector;
 
 impl Reflector {
-    /// An echo on loopback at a free port, unless said otherwise.
+    /// Default: an echo on loopback at a free port.
     pub fn builder() -> ReflectorBuilder {
         ReflectorBuilder {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
@@ -123,7 +123,9 @@ impl ReflectorBuilder {
     /// Opens the socket and starts the thread, in the calling thread's network namespace.
     ///
     /// # Errors
-    /// A setting out of range, an address that cannot be had, or a system call that failed: one line each.
+    ///
+    /// A setting out of range, an address that is not available, or a system call that failed: one
+    /// line each.
     pub fn start(self) -> Result<RunningReflector, ReflectorError> {
         self.check()?;
         running::start(&self)

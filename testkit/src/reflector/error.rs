@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 /// Why a reflector does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ReflectorError {
-    /// The address cannot be had.
+    /// The address is not available.
     #[error("cannot serve {address}: {source}; choose an address of this host and a free port")]
     Bind {
         address: SocketAddr,
@@ -18,7 +18,7 @@ pub enum ReflectorError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// An XDP service cannot be had.
+    /// An XDP service cannot run.
     #[error("{what}: {why}")]
     Xdp {
         what: String,

@@ -27,11 +27,13 @@ pub struct PreforkServer {
 }
 
 impl PreforkServer {
-    /// Serves until it is killed; its workers die with it. Each line of `tell` is about a worker: `worker NUMBER PID` once it
-    /// has its socket, `gone NUMBER PID` when it died.
+    /// Serves until it is killed; its workers die with it. Each line of `tell` is about a worker:
+    /// `worker NUMBER PID` once it has its socket, `gone NUMBER PID` when it died.
     ///
     /// # Errors
-    /// A system call that failed, or a process of more threads than the one that calls: a fork would have only that.
+    ///
+    /// A system call that failed, or a process of more than one thread, because a fork would have
+    /// the calling thread only.
     pub fn run(&self, tell: &mut dyn Write) -> io::Result<()> {
         let sockets: Vec<Option<UdpSocket>> = (0..self.workers)
             .map(|_| (!self.own_sockets).then(|| self.bind()).transpose())
@@ -77,7 +79,7 @@ impl PreforkServer {
 
     fn work(&self, master: Pid, socket: Option<&UdpSocket>, mut ready: io::PipeWriter) -> io::Result<()> {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // It may have died before that was asked for.
+        // It may have died before the request for the signal.
         if getppid() != Some(master) {
             return Ok(());
         }

@@ -23,7 +23,7 @@ pub enum JournalError {
         bytes: u64,
         source: io::Error,
     },
-    /// Another process may append, and nobody else.
+    /// Another process holds the lock for appending.
     #[error("linerate is changing settings already{}: wait until it has ended", process(*.pid))]
     Busy {
         /// Its process id. `None` if the lock does not report it.

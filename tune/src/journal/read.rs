@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::JournalError;
 use super::line::{BadLine, JournalLine};
 
-/// Why a journal may not tell all.
+/// Why a journal may be incomplete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalCorruption {

@@ -17,7 +17,7 @@ pub enum JournalRecord {
         /// Number of the tune.
         tune: u64,
     },
-    /// An interface of which a tune had not said at its start which device it is.
+    /// The device of an interface that the start of the tune did not record.
     Device {
         /// Number of the tune.
         tune: u64,
@@ -140,7 +140,7 @@ pub enum JournalRecord {
         tune: u64,
         /// Files that were removed.
         removed: Vec<String>,
-        /// Files that were left, because somebody changed them since.
+        /// Files that were left, because another program changed them since.
         left: Vec<String>,
     },
 }
@@ -161,7 +161,7 @@ pub struct BeginRecord {
     pub goal: String,
     /// The devices of the interfaces that are to be changed.
     pub devices: Vec<NamedDevice>,
-    /// When it is undone without being asked; none for never.
+    /// The time of its automatic undo. `None` for never.
     pub until: Option<UndoDeadline>,
     /// Inode of its network namespace. `None` before version 0.2, which did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use super::{JournalError, JournalLine, JournalWriter, RecordedTune};
 use crate::TunePlan;
 use crate::sys::lock;
 
-/// Where the journal is kept unless told otherwise.
+/// Default directory of the journal.
 pub const STATE_DIR: &str = "/var/lib/linerate";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,11 +68,12 @@ impl StateStore {
         self.plans_path().join(format!("{tune}.json"))
     }
 
-    /// Reads the journal, which is empty where there is none. Takes no lock.
+    /// Reads the journal, which is empty if it does not exist. Takes no lock.
     ///
     /// # Errors
-    /// [`JournalError::File`] where it cannot be read, [`JournalError::NotOurs`]. Damage is no
-    /// error: all other lines are read, and which are damaged is told.
+    ///
+    /// [`JournalError::File`] if it cannot be read, [`JournalError::NotOurs`]. Damage is no error:
+    /// all other lines are read, and the damaged ones are listed.
     pub fn read(&self) -> Result<Journal, JournalError> {
         let path = self.journal_path();
         let before = self.holder()?;

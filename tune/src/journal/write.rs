@@ -140,7 +140,7 @@ impl JournalWriter {
             return Ok(());
         }
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.length, bytes) {
-            // Not every file system can: the append itself is then the first to know.
+            // Not every file system can reserve space; then the append itself fails first.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             Err(error) => Err(self.write_error(error.into(), bytes)),
         }

@@ -1,4 +1,4 @@
-//! Writes and removes the files so that the journal knows them whenever the program ends.
+//! Writes and removes the files so that the journal has them, whenever the program ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -24,7 +24,7 @@ pub enum TuneError {
     /// The journal has no such tune.
     #[error("there is no tune {tune}: see `history`")]
     NoSuchTune {
-        /// The number asked for.
+        /// The requested number.
         tune: u64,
     },
     /// No tune is left to undo.

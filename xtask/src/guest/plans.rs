@@ -77,7 +77,7 @@ struct GuestChange {
     setting: String,
     from: String,
     to: String,
-    /// Findings that it fixes, or the key of the profile that asks for it.
+    /// Findings that it fixes, or the key of the profile that requires it.
     reasons: Vec<String>,
 }
 

@@ -73,7 +73,7 @@ struct DeadlinePassed;
 #[error("QEMU has ended")]
 struct QemuEnded;
 
-/// Whether an error says that the guest stopped to answer.
+/// Whether an error means that the guest stopped answering.
 pub(super) fn is_no_answer(error: &anyhow::Error) -> bool {
     error.is::<DeadlinePassed>() || error.is::<QemuEnded>()
 }

@@ -1,4 +1,4 @@
-//! The server under test: a process that opens and closes ports as lines on its standard input say.
+//! The server under test: a process that opens and closes ports by commands on its standard input.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};

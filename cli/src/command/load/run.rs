@@ -33,14 +33,13 @@ pub(crate) enum LoadPlan {
 /// How long everything takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoadTiming {
-    /// As asked for.
     duration: Option<Duration>,
     pub(crate) drain: Duration,
     interval: Duration,
     start_at_realtime_ns: Option<u64>,
 }
 
-/// A generator with all that is asked of it.
+/// A generator with the parsed options.
 pub(crate) struct LoadRun {
     pub(crate) generator: Box<dyn Generator>,
     pub(crate) outputs: LoadOutputs,
@@ -99,7 +98,7 @@ impl LoadTiming {
         }
     }
 
-    /// One step of many; the first begins when it was asked to.
+    /// One step of several; the first one begins at the requested time.
     pub(crate) fn step(&self, mode: PacingMode, first: bool) -> LoadSlot {
         LoadSlot {
             drain: self.drain,
@@ -132,7 +131,7 @@ impl LoadRun {
     }
 }
 
-/// The exit status by whether all that was asked for is so.
+/// The exit status: success if all thresholds hold.
 pub(crate) fn exit(fine: bool) -> ExitCode {
     if fine { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }

@@ -38,7 +38,7 @@ impl LoadRun {
         Ok(exit(fine))
     }
 
-    /// Where requests go, as it is told in an error.
+    /// The destinations, for an error message.
     pub(crate) fn targets(&self) -> String {
         let targets: Vec<String> =
             self.generator.describe().targets.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! The threads that a session hears from: the host, the keyboard, signals.
+//! The threads that send events to a session: the host's snapshots, the keyboard, signals.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -17,7 +17,7 @@ pub(super) enum SessionEvent {
     Key(KeyEvent),
     /// The screen has another size.
     Resized,
-    /// A signal asks to end.
+    /// A signal requests the end.
     Stop,
     // The terminal or the host can no longer be read, or recording failed.
     Failed(Error),
@@ -38,7 +38,7 @@ impl HostWatcher {
     ) -> Self {
         let (stop, stopped) = channel();
         thread::spawn(move || {
-            // Also where it panics: who waits for pictures has to know.
+            // Also after a panic, because the receiver of snapshots would wait forever.
             let ended = WatcherEnd(tell.clone());
             let looked =
                 open().and_then(|mut live| look(&mut live, record.as_mut(), interval, &stopped, &tell));
@@ -58,7 +58,7 @@ impl Drop for HostWatcher {
     }
 }
 
-/// Says that nobody looks any more, where a panic ended it.
+/// Reports that a panic has ended the watcher.
 struct WatcherEnd(Sender<SessionEvent>);
 
 impl Drop for WatcherEnd {
@@ -77,7 +77,7 @@ fn look(
     stopped: &Receiver<()>,
     tell: &Sender<SessionEvent>,
 ) -> anyhow::Result<()> {
-    // The second picture is the first with rates, and nobody likes to wait for it.
+    // The second snapshot is the first with rates, so it comes early.
     let mut next = interval.min(Duration::from_millis(500));
     loop {
         let begun = Instant::now();

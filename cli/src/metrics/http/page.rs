@@ -36,7 +36,7 @@ impl ExporterPages {
         Self { state: Mutex::new(ExporterState { exporter, last: None }) }
     }
 
-    /// The page a request asks for.
+    /// The page of a request.
     #[must_use]
     pub(crate) fn answer(&self, request: &HttpRequest) -> HttpResponse {
         match request.path.as_str() {

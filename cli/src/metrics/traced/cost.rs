@@ -53,7 +53,7 @@ impl CostCollector {
             let mut look = match CostSession::start(&host, None) {
                 Ok(look) => look,
                 Err(error) => {
-                    // Nobody who does not wait can be told.
+                    // If the receiver no longer waits, the error has no reader.
                     let _ = told.send(Err(error));
                     return Ok(());
                 }

@@ -23,7 +23,7 @@ impl DropsCollector {
 
     pub(crate) fn gather(&mut self, host: &Host, gathered: &mut GatheredSamples) -> Result<(), String> {
         let seen = self.look.read(host).map_err(|error| error.to_string())?;
-        // The kernel tells one reason at many places.
+        // The kernel uses one reason at many places, so their counts are added.
         let mut lost: BTreeMap<(&str, String), u64> = BTreeMap::new();
         for item in &seen.lost {
             let reason = item.reason.as_deref().unwrap_or("unknown").to_ascii_lowercase();

@@ -13,7 +13,7 @@ use crate::sys::xsk::XskSocket;
 /// The program; a copy that is aligned for the ELF reader.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/xsk.bpf.o"));
 
-/// How many addresses the program knows: `TARGETS` of bpf/xsk.bpf.c.
+/// Number of addresses that the program can hold: `TARGETS` of bpf/xsk.bpf.c.
 pub(super) const TARGETS: usize = 64;
 
 /// Bytes of `struct target` of bpf/xsk.bpf.c.

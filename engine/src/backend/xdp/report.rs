@@ -51,7 +51,7 @@ pub struct XdpQueue {
     pub worker: usize,
     /// Whether the device writes to our memory, or the kernel copies.
     pub zero_copy: bool,
-    /// Whether the kernel tells when it wants to be called (`XDP_USE_NEED_WAKEUP`).
+    /// Whether the kernel reports that it needs a call (`XDP_USE_NEED_WAKEUP`).
     pub need_wakeup: bool,
     /// Frames for this queue.
     pub frames: u32,
@@ -69,7 +69,7 @@ struct DriverFacts {
     source: &'static str,
 }
 
-/// Drivers of which it is better to know.
+/// Drivers with known problems.
 const KNOWN: [DriverFacts; 4] = [
     DriverFacts {
         driver: "veth",

@@ -198,7 +198,7 @@ impl<T: Copy> ConsumerRing<T> {
         self.produced.wrapping_sub(self.next).min(self.shared.size)
     }
 
-    /// Takes the next of those that `available` told of.
+    /// Takes the next of the entries that `available` counted.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<T> {
         let entry = self.peek(0)?;
@@ -206,7 +206,7 @@ impl<T: Copy> ConsumerRing<T> {
         Some(entry)
     }
 
-    /// Looks at a later one of those that `available` told of.
+    /// Reads a later one of the entries that `available` counted.
     #[inline]
     pub(crate) fn peek(&self, ahead: u32) -> Option<T> {
         if self.produced.wrapping_sub(self.next) <= ahead {

@@ -10,7 +10,7 @@ use crate::error::GeneratorError;
 use crate::generator::builder::GeneratorBuilder;
 use crate::sys;
 
-// Receive buffer asked for, bytes: replies must not be lost here while a thread is held up.
+// Receive buffer to request, bytes: replies must not be lost here while a thread is delayed.
 pub(super) const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Bytes of UDP and IP headers in front of a payload.
@@ -86,7 +86,7 @@ pub(super) fn open(
     Ok(socket)
 }
 
-/// Where a flow sends from, if that is asked for; port 0 for any.
+/// The requested source of a flow, if any; port 0 for any port.
 fn from(
     builder: &GeneratorBuilder,
     sources: &SourceAddresses,

@@ -51,11 +51,12 @@ const ROW_LEAD_NS: u64 = 50_000;
 // tenth of a CPU goes into calls.
 const TICK_NS: u64 = 100_000;
 
-/// A load generator of live XDP frames, with a sending thread for each CPU it is given.
+/// A load generator of live XDP frames, with a sending thread for each of its CPUs.
 ///
-/// In window mode the requests under way are those of all flows of a thread together: as many as the window times its
-/// flows, sent by the flows in turn. Replies that take user space to judge count as answers until they are judged; where
-/// they come too fast for that, the outcome says how many were not.
+/// In window mode the requests in flight are those of all flows of a thread together: the window
+/// times the number of flows, sent by the flows in turn. Replies that are verified in user space
+/// count as answers until they are verified; if they arrive too fast for that, the outcome has the
+/// number of unverified ones.
 #[derive(Debug)]
 pub struct XdpGenerator {
     // In this order: threads and judge end before the program goes.

@@ -154,7 +154,7 @@ fn check_interface(interface: &str, state: &XdpState) -> Result<(), GeneratorErr
         )));
     }
     let Some(features) = state.features.value() else {
-        // Before 6.3 the attempt tells.
+        // Before 6.3 only the attempt shows it.
         return match check_kernel(&release(), TELLING_KERNEL) {
             Ok(()) => Err(GeneratorError::xdp(format!(
                 "{interface} does not tell what XDP it can do: {}",

@@ -30,11 +30,12 @@ const DNSSEC_OK: u32 = 0x8000;
 /// Options of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DnsQueryOptions {
-    /// The response size an OPT record advertises, bytes; without one there is no record, unless DNSSEC is asked for.
+    /// The response size that an OPT record advertises, bytes; without it there is no record,
+    /// unless DNSSEC is requested.
     pub edns_bytes: Option<u16>,
-    /// Whether DNSSEC records are asked for (the DO bit), which takes an OPT record.
+    /// Whether DNSSEC records are requested (the DO bit), which requires an OPT record.
     pub dnssec_ok: bool,
-    /// Whether recursion is asked for (the RD bit).
+    /// Whether recursion is requested (the RD bit).
     pub recursion_desired: bool,
 }
 

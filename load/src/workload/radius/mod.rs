@@ -18,7 +18,7 @@ const REQUESTS: usize = 16_384;
 const VALUE_BYTES: usize = 253;
 const PASSWORD_BYTES: usize = 128;
 
-/// How the password is told.
+/// How the password is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PasswordMethod {
     /// User-Password, hidden with the secret (RFC 2865, 5.2).
@@ -31,7 +31,7 @@ pub enum PasswordMethod {
 /// Options of requests besides user and password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RadiusOptions {
-    /// How the password is told.
+    /// How the password is sent.
     pub authentication: PasswordMethod,
     /// NAS-IP-Address, or NAS-IPv6-Address (RFC 3162).
     pub nas_address: Option<IpAddr>,
@@ -53,11 +53,13 @@ impl Default for RadiusOptions {
     }
 }
 
-/// Access-Requests of one user: 16384 of them, with random authenticators, each the next identifier. The identifier
-/// tells replies apart, so that a flow has at most 256 requests under way. A reply counts if its length and its
-/// Response Authenticator are right, and its Message-Authenticator where it has one. Replies are counted by packet type.
+/// Access-Requests of one user: 16384 of them, with random authenticators, each the next
+/// identifier. Replies are distinguished by the identifier, so that a flow has at most 256 requests
+/// in flight. A reply counts if its length and its Response Authenticator are right, and its
+/// Message-Authenticator if it has one. Replies are counted by packet type.
 ///
 /// # Errors
+///
 /// No secret or user, or one of them or the password too long.
 pub fn access_requests(
     secret: &[u8],

@@ -4,10 +4,11 @@ use std::io;
 
 use rustix::process::Pid;
 
-/// Makes a process like this one, which goes on behind the call too; none there.
+/// Forks this process. Returns the child's id in the parent, `None` in the child.
 ///
 /// # Errors
-/// The kernel's, and where this process has more than one thread.
+///
+/// The kernel's, and a process with more than one thread.
 pub(crate) fn fork() -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("a process of several threads is not forked"));

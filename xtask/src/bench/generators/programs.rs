@@ -77,7 +77,7 @@ fn on_cpu(cpu: u32, program: &str, arguments: &str) -> Command {
     command
 }
 
-// A generator of somebody else, as fast as it goes on one core.
+// Another project's generator, at full speed on one core.
 pub(super) enum ProgramContender {
     /// A stream of datagrams to a server of its own that TCP reaches.
     Iperf,

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Where the first search begins, transactions per second.
 const START: f64 = 50e3;
 
-/// How many times its capacity a server is asked.
+// Offered load of the overload measurement, as a multiple of capacity.
 const OVERLOAD: f64 = 5.0;
 
 // Share of capacity at which the cost of a transaction is measured: without losses.

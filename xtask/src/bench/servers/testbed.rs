@@ -1,4 +1,4 @@
-//! Two hosts: one that serves on some CPUs, one that asks on another.
+//! Two hosts: a server on some CPUs, and a client on another.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use super::MeasuredServerRun;
 use super::candidate::{C, DNS_XDP, MMSG, MMSG_POLICY, NSD, TOKIO, XDP, XDP_SET, XDP_TX, XDP_WORKING};
 use crate::bench::threshold::{JudgedThreshold, ThresholdVerdict};
 
-/// The least share of the overload asked for that makes it one.
+// Least offered multiple of capacity for a turn to count: 95 % of the planned five.
 const LEAST_OVERLOAD: f64 = 4.75;
 
 enum ServerThreshold {
@@ -122,7 +122,7 @@ fn goodput(one: &MeasuredServerRun, remarks: &mut Vec<String>) -> Option<Confide
     remarks.extend(one.out.clone());
     let (asked, less): (Vec<_>, Vec<_>) =
         one.samples.iter().partition(|sample| sample.overload_factor >= LEAST_OVERLOAD);
-    // Most turns decide; the few in which the generator did not get there say nothing.
+    // Most turns decide; the few in which the generator was too slow are ignored.
     let judged = if asked.len() > less.len() { asked } else { less };
     let shares: Vec<f64> = judged.iter().map(|sample| sample.goodput_ratio).collect();
     let factors: Vec<f64> = judged.iter().map(|sample| sample.overload_factor).collect();
