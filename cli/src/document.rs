@@ -18,7 +18,7 @@ use crate::origin::{Origin, Warning};
 pub(crate) enum Tone {
     #[default]
     Plain,
-    /// A heading, or the figure that matters most.
+    // A heading, or the figure that matters most.
     Strong,
     Good,
     /// A deterioration, an error or a finding of high severity.
@@ -50,12 +50,12 @@ pub(crate) struct Document {
     pub(crate) title: &'static str,
     /// The result in one or two sentences.
     pub(crate) verdict: String,
-    /// The verdict in a word or two; `None` if a result is neither good nor bad. Text prints the verdict in its colour.
+    // The verdict in a word or two; `None` if a result is neither good nor bad. Text prints the verdict in its colour.
     pub(crate) mark: Option<Mark>,
     pub(crate) origin: Origin,
     /// The subject and the duration of the measurement; may be empty. HTML only.
     pub(crate) about: String,
-    /// The most important figures. HTML only: the text has them in its verdict and tables.
+    // The most important figures. HTML only: the text has them in its verdict and tables.
     pub(crate) tiles: Vec<Tile>,
     /// HTML prints them above the sections; text prints alarms there and the others last, behind `note:`.
     pub(crate) notes: Vec<Note>,
@@ -80,7 +80,7 @@ pub(crate) struct Tile {
     pub(crate) tone: Tone,
 }
 
-/// A note that a reader needs to judge the figures.
+// A note that a reader needs to judge the figures.
 #[derive(Debug, Clone)]
 pub(crate) struct Note {
     /// Words in bold before it; may be empty.
@@ -95,7 +95,7 @@ pub(crate) struct Note {
 pub(crate) struct Section {
     /// May be empty: its blocks then follow the section before.
     pub(crate) heading: String,
-    /// Part of its anchor in a page (`finding-1`); `None` for none.
+    // Part of its anchor in a page (`finding-1`); `None` for none.
     pub(crate) anchor: Option<String>,
     /// Before the heading: the severity of a finding, with its colour.
     pub(crate) mark: Option<Mark>,

@@ -17,7 +17,7 @@ use crate::output;
 pub(crate) trait CommandResult: Serialize + DeserializeOwned {
     /// `linerate.NAME/VERSION`.
     const SCHEMA: &'static str;
-    /// Whether the JSON is one line, because it has long lists of numbers.
+    // Whether the JSON is one line, because it has long lists of numbers.
     const IS_COMPACT: bool = false;
 
     /// The result as people read it.
@@ -37,7 +37,7 @@ pub(crate) struct Envelope<T> {
     /// Version of the program that made the result.
     pub(crate) version: String,
     pub(crate) argv: Vec<String>,
-    /// When the command started to measure or read; `None` if unknown.
+    // When the command started to measure or read; `None` if unknown.
     pub(crate) started_unix_seconds: Option<u64>,
     pub(crate) host: HostSummary,
     pub(crate) warnings: Vec<Warning>,

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first asks the work to end cleanly, a second SIGINT ends it at once.
+//! SIGINT and SIGTERM: the first ends the work cleanly, a second SIGINT ends it at once.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// A flag that is raised when the user asks to stop.
+/// A flag that the first signal raises.
 #[derive(Debug)]
 pub(crate) struct InterruptFlag {
     flag: Arc<AtomicBool>,

@@ -11,7 +11,7 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 pub(crate) struct ManualPage {
     /// Such as `linerate-tune-apply.1`.
     pub(crate) file: String,
-    /// Source for man(7).
+    // Source for man(7).
     pub(crate) text: String,
 }
 

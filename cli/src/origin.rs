@@ -10,7 +10,7 @@ pub(crate) struct Origin {
     /// Version of the program.
     pub(crate) version: String,
     pub(crate) argv: Vec<String>,
-    /// Seconds since 1970; `None` if unknown.
+    // Seconds since 1970; `None` if unknown.
     pub(crate) started_unix_seconds: Option<u64>,
     pub(crate) host: HostSummary,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Origin {
 /// A fact that limits the meaning of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Warning {
-    /// A stable identifier such as `cpu-steal`; `None` for remarks without one.
+    // A stable identifier such as `cpu-steal`; `None` for remarks without one.
     #[serde(default)]
     pub(crate) kind: Option<String>,
     /// A sentence or clause for people.

@@ -75,7 +75,8 @@ impl BindHooks {
         let mut loader = EbpfLoader::new();
         let mut object =
             loader.override_global("shared_port", &port, true).load(OBJECT).map_err(bpf::error)?;
-        // Those that report a bound socket are attached last: it was asked for before.
+        // Programs that report a bound socket are attached last, so that the request of each
+        // reported bind was seen.
         for name in PROGRAMS {
             pause_after_burst();
             match object.program_mut(name).ok_or_else(|| bpf::missing(name))? {
@@ -124,7 +125,7 @@ fn explained(error: io::Error) -> io::Error {
     ExplainedErrno { errno: error.raw_os_error().unwrap_or_default(), words: words.into() }.into()
 }
 
-/// Reads a struct bind_event; `None` for other protocols.
+// Reads a struct bind_event; `None` for other protocols.
 fn parse(bytes: &[u8]) -> Option<BindEvent> {
     let bytes: &[u8; EVENT_BYTES] = bytes.first_chunk()?;
     let long = |at: usize| bytes[at..].first_chunk().copied().map(u64::from_ne_bytes);

@@ -99,7 +99,7 @@ pub fn halves(word: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
-/// The system's error if there is one, because captures keep its number; else all messages.
+// The system's error if there is one, because captures keep its number; else all messages.
 pub(crate) fn error(error: impl std::error::Error) -> io::Error {
     let mut words = error.to_string();
     let mut cause = error.source();

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// The highest CPU number accepted; the kernel's largest `NR_CPUS` is 8192.
+// The highest CPU number accepted; the kernel's largest `NR_CPUS` is 8192.
 const HIGHEST: u32 = 65_535;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +105,7 @@ impl IntoIterator for CpuSet {
     }
 }
 
-/// As a list, `0-4,10`, because a set of 128 CPUs would be 128 numbers.
+// As a list, `0-4,10`, because a set of 128 CPUs would be 128 numbers.
 impl serde::Serialize for CpuSet {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -48,7 +48,7 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.id == id)
 }
 
-/// Collects every unknown in the serialized state, so that no rule can forget one.
+// Collects every unknown in the serialized state, so that no rule can forget one.
 fn unknown(path: &PacketPath) -> Vec<UnknownItem> {
     let mut found = Vec::new();
     match serde_json::to_value(path) {

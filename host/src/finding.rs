@@ -155,8 +155,8 @@ impl Finding {
         self.id.ends_with("-drops") || ELSEWHERE.contains(&self.id)
     }
 
-    /// Removes commands that spread packets over more CPUs if several threads read one socket,
-    /// because each of these CPUs would wait for the lock of the socket.
+    // Removes commands that spread packets over more CPUs if several threads read one socket,
+    // because each of these CPUs would wait for the lock of the socket.
     pub(crate) fn hold_back(&mut self) {
         let spreads = |change: &SettingChange| {
             change.setting.spreads_packets()

@@ -97,7 +97,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Known<T> {
     }
 }
 
-/// For values that nobody has read yet.
+/// For values that are not yet read.
 impl<T> Default for Known<T> {
     fn default() -> Self {
         Known::unknown("nobody looked")

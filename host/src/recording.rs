@@ -105,7 +105,7 @@ impl HostRecording {
         if names.is_empty() { Err(not_found()) } else { Ok(names) }
     }
 
-    /// Names in a directory that a tree of readable files would show.
+    // Names in a directory that a tree of readable files would show.
     pub(crate) fn names_of_files(&self, path: &str) -> Vec<String> {
         below(&self.files, &format!("{path}/"))
     }

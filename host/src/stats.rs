@@ -7,7 +7,7 @@ mod runs;
 
 pub use runs::{RunComparison, RunFigure};
 
-/// The median; none without samples.
+/// The median; `None` without samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -23,9 +23,9 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ConfidenceInterval {
     pub median: f64,
-    /// The interval's lower end; none with fewer than three samples.
+    /// The interval's lower end; `None` with fewer than three samples.
     pub low: Option<f64>,
-    /// Its upper end; none with fewer than three samples.
+    /// Its upper end; `None` with fewer than three samples.
     pub high: Option<f64>,
     /// How many samples it rests on.
     pub samples: usize,
@@ -100,9 +100,10 @@ pub fn interval(samples: &[f64]) -> Result<ConfidenceInterval, StatsError> {
 /// Compares configuration `b` with `a` by samples taken alternately, A B B A A B B A ...: `a[i]` and `b[i]` are
 /// neighbours in time.
 ///
-/// Each pair gives one logarithm of a ratio, so that what changes slowly on the machine hits both halves of a pair
-/// alike. What it still does within a pair has the opposite sign in the next one, where the order is reversed, so it
-/// cancels in the estimate over an even number of pairs and only widens the interval.
+/// Each pair gives one logarithm of a ratio, so that a slow change of the machine affects both
+/// halves of a pair alike. Its effect within a pair has the opposite sign in the next one, where
+/// the order is reversed, so it cancels in the estimate over an even number of pairs and only
+/// widens the interval.
 ///
 /// The ratio is `b / a`: for figures where less is better, such as cycles a transaction, pass them the other way
 /// round or read the verdict so.

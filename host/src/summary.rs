@@ -48,7 +48,7 @@ impl HostSummary {
     }
 }
 
-/// The node name of this host; `None` if it has none.
+// The node name of this host; `None` if it has none.
 fn host_name() -> Option<String> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     (!name.is_empty() && name != "(none)").then_some(name)

@@ -28,8 +28,8 @@ const READY: &str = "ready";
 /// A guard takes milliseconds to start; on a machine that is overloaded, more.
 const LONGEST_START: Duration = Duration::from_secs(30);
 
-/// A guard that watches. Dropping it tells the guard that the maker has done its part: a tune that has ended then waits for
-/// its time or its confirmation, any other is undone at once.
+/// A guard that watches. Dropping it reports that the maker has finished: a tune that has ended
+/// then waits for its time or its confirmation, any other is undone at once.
 #[derive(Debug)]
 pub struct TuneGuard {
     /// Not waited for: it outlives the maker.
@@ -96,7 +96,7 @@ pub fn run<T: ChangeTarget>(
         Ok(_) => READY.to_owned(),
         Err(error) => error.to_string(),
     };
-    // Where the maker is gone already, the pipe from it tells so.
+    // If the maker is gone already, the pipe from it shows that.
     let _ = writeln!(said, "{line}").and_then(|()| said.flush());
     watch?.until_done(target)
 }
@@ -118,7 +118,8 @@ impl<'a> GuardWatch<'a> {
                 inotify::add_watch(&watch, store.journal_path(), inotify::WatchFlags::MODIFY).map(|_| watch)
             })
             .map_err(no_guard)?;
-        // Sleep counts: who asked for ten minutes does not want an hour.
+        // CLOCK_BOOTTIME counts the machine's sleep, so ten minutes stay ten minutes on the wall
+        // clock.
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
             .map_err(no_guard)?;
         let watch = Self { store, tune, maker, maker_is_gone: false, timer, journal };
@@ -144,7 +145,8 @@ impl<'a> GuardWatch<'a> {
             }
             if due(&tune, &boot, boot_seconds(), !self.maker_is_gone).is_some() {
                 let mut writer = self.store.lock_waiting()?;
-                // While this waited for the lock somebody may have confirmed it, undone it or brought it to its end.
+                // While this waited for the lock, another process may have confirmed or undone it,
+                // or ended it.
                 let why = writer.tune(self.tune).and_then(|tune| due(tune, &boot, boot_seconds(), false));
                 if let Some(why) = why {
                     return undo(&mut writer, target, Some(self.tune), why).map(Some);

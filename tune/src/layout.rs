@@ -22,13 +22,13 @@ pub(crate) enum PlacementOwner {
 #[derive(Debug, Clone)]
 pub(crate) struct PlacementSetting {
     pub(crate) setting: Setting,
-    /// The present value; `None` if unknown.
+    // The present value; `None` if unknown.
     pub(crate) from: Option<SettingValue>,
     pub(crate) to: SettingValue,
 }
 
 impl PlacementOwner {
-    /// The mechanism of a setting. `None` for a setting that does not place packets.
+    // The mechanism of a setting. `None` for a setting that does not place packets.
     pub(crate) fn of(setting: &Setting) -> Option<Self> {
         match setting {
             Setting::IrqAffinity { .. } => Some(PlacementOwner::Interrupts),
@@ -85,7 +85,7 @@ fn interrupt(vector: &IrqVector, now: Option<&CpuSet>, to: &CpuSet) -> Placement
     PlacementSetting { setting, from: now.map(mask), to: mask(to) }
 }
 
-/// The CPUs of the interrupts of an interface's queues. `None` if the kernel manages them.
+// The CPUs of the interrupts of an interface's queues. `None` if the kernel manages them.
 pub(crate) fn interrupts_now(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
     let vectors = path.irq.vectors(&spread.interface).iter().filter(|_| !spread.managed);
     let of_queues =

@@ -1,8 +1,9 @@
 //! Settings of a packet path, changed as one step that can be undone.
 //!
-//! A [`plan`] is made from doctor's findings for the goal of a profile. [`conflicts`] finds other tools that manage the same
-//! settings. A [`transaction`] writes a [`journal`] record to disk before each change, so that every change is known and can
-//! be undone whatever ends the program. Nothing here prints.
+//! A [`plan`] is made from doctor's findings for the goal of a profile. [`conflicts`] finds other
+//! tools that manage the same settings. A [`transaction`] writes a [`journal`] record to disk
+//! before each change, so that every change is known and can be undone however the program ends.
+//! Nothing here prints.
 
 pub mod boost;
 pub mod claim;

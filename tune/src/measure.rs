@@ -1,7 +1,8 @@
-//! What a change won or cost the service that runs on this host: figures of equal windows before and after it.
+//! The effect of a change on the service that runs on this host: figures of equal windows before
+//! and after it.
 //!
-//! Nothing is sent: the windows show the service under its usual load. While a window is open, the programs of
-//! `bpf/landing.bpf.c` run for each datagram of the service's ports.
+//! Nothing is sent: the windows show the service under its usual load. While a window is open, the
+//! programs of `bpf/landing.bpf.c` run for each datagram of the service's ports.
 
 mod judge;
 mod meter;
@@ -17,8 +18,8 @@ pub use meter::{MeasuredService, MeterError, ServiceMeter};
 pub enum WindowOrder {
     /// One window before the changes, one after.
     Once,
-    /// Before, with them, with them again, and with the original values: what changes on the host meanwhile is
-    /// divided among both.
+    /// Before, with them, with them again, and with the original values: slow changes of the host
+    /// affect both alike.
     Alternate,
 }
 
@@ -67,6 +68,6 @@ pub struct ChangeMeasurement {
     pub answered_per_second: [f64; 2],
     pub figures: Vec<RunFigure>,
     pub verdict: ComparisonVerdict,
-    /// What else may be the reason of a difference, and figures that could not be compared.
+    /// Other possible reasons of a difference, and figures that could not be compared.
     pub caveats: Vec<String>,
 }

@@ -33,7 +33,7 @@ pub struct TuneProfile {
     pub ask: BTreeMap<String, String>,
     /// Findings that are left, and why, by id or as `stage.*`.
     pub leave: BTreeMap<String, String>,
-    /// Values that no finding asks for.
+    /// Values that no finding requires.
     pub values: Vec<ProfileValue>,
     /// The file it was read from, for who wants to copy it.
     pub text: String,
@@ -50,7 +50,7 @@ pub struct CpuPolicy {
     pub xps: bool,
 }
 
-/// A value that no finding asks for.
+/// A value that no finding requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileValue {
     /// The setting.
@@ -130,7 +130,7 @@ pub enum FindingPolicy<'a> {
     Unnamed,
 }
 
-/// Why a profile cannot be had.
+/// Why a profile cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// There is none of this name.

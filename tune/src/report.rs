@@ -23,7 +23,7 @@ pub struct TuneApplyReport {
     pub broke_off: Option<String>,
     /// Findings of `doctor` after the changes; `None` if the host could not be read.
     pub findings: Option<Vec<RemainingFinding>>,
-    /// What the changes won or cost the service; unknown if it was not measured.
+    /// The effect of the changes on the service; unknown if it was not measured.
     #[serde(default)]
     pub measurement: Known<ChangeMeasurement>,
     /// Whether the tune was undone because the service was worse.

@@ -207,7 +207,7 @@ impl StatusReader<'_> {
         self.journal.holder.is_some() && (last || unfinished)
     }
 
-    /// `None` for a setting that was only reset and has its original value.
+    // `None` for a setting that was only reset and has its original value.
     fn setting(
         &self,
         tune: &RecordedTune,

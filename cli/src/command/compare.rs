@@ -40,7 +40,7 @@ pub(crate) struct ComparedPaths<'a> {
 }
 
 impl CompareArgs {
-    /// `None` if a measurement is asked for.
+    // `None` if a measurement is asked for.
     pub(crate) fn paths(&self) -> Option<ComparedPaths<'_>> {
         let [old, new] = self.compare.as_slice() else { return None };
         Some(ComparedPaths { paths: [old, new], tolerance: self.tolerance })
@@ -130,7 +130,7 @@ impl ComparedPaths<'_> {
         self.paths.map(|path| path.display().to_string())
     }
 
-    /// Refuses results that were measured in another way, and names the first difference.
+    // Refuses results that were measured in another way, and names the first difference.
     fn same_method(&self, [old, new]: [&MethodFacts; 2]) -> Result<()> {
         let [old_name, new_name] = self.names();
         for ((what, one), (_, other)) in old.0.iter().zip(&new.0) {
@@ -163,7 +163,7 @@ fn status(verdict: Option<ComparisonVerdict>) -> ExitCode {
     ExitCode::from(u8::from(verdict == Some(ComparisonVerdict::Worse)))
 }
 
-/// How a result was measured: names and values that two comparable results have in common.
+// How a result was measured: names and values that two comparable results have in common.
 #[derive(Debug, Default)]
 pub(crate) struct MethodFacts(Vec<(&'static str, String)>);
 
@@ -180,7 +180,7 @@ impl MethodFacts {
         self
     }
 
-    /// The kind of host; its name and kernel may differ.
+    // The kind of host; its name and kernel may differ.
     fn with_host(self, host: &HostSummary) -> Self {
         self.with("the number of CPUs", host.cpus)
             .with("the CPU model", &host.cpu_model)
@@ -202,7 +202,7 @@ fn ladder_method(host: &HostSummary, report: &LadderReport) -> MethodFacts {
         .with_host(host)
 }
 
-/// Refuses results that count packets at different points, because their times per packet differ in meaning.
+// Refuses results that count packets at different points, because their times per packet differ in meaning.
 fn comparable(names: &[String; 2], costs: [&CostReport; 2]) -> Result<()> {
     let [one, other] = costs.map(|cost| cost.counting_point.value());
     if one.is_some() && one == other {

@@ -121,7 +121,7 @@ impl FlameArgs {
         Ok(Envelope::new(HostSummary::observe(&host), started, result).with_warnings(warnings))
     }
 
-    /// Writes everything that was requested. Reports a file that is not written because there are no samples for it.
+    // Writes everything that was requested. Reports a file that is not written because there are no samples for it.
     fn write<T: CommandResult>(
         &self,
         envelope: &Envelope<T>,
@@ -170,7 +170,7 @@ fn compare(before: &str, after: &str, shown: FlameSelection) -> Result<Envelope<
     Ok(Envelope::new(host, origin::unix_seconds(), comparison).with_warnings(warnings))
 }
 
-/// Differences of the two hosts and measurements that limit the comparison.
+// Differences of the two hosts and measurements that limit the comparison.
 fn warnings(before: &Envelope<FlameResult>, after: &Envelope<FlameResult>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let name = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());

@@ -19,7 +19,7 @@ pub(crate) struct StackedBar {
     pub(crate) name_aside: String,
     /// The figure in words, to the right.
     pub(crate) value: String,
-    /// The bar in one sentence, for those who hear or point at it.
+    /// The bar in one sentence, for screen readers and tooltips.
     pub(crate) description: String,
     pub(crate) segments: Vec<BarSegment>,
     /// A second figure of the same scale, 0 to 1, as a tick.
@@ -59,7 +59,7 @@ pub(crate) enum ChartScale {
     /// Between lowest and highest value.
     LinearZoomed,
     Logarithmic,
-    /// Linear if the values allow it, else logarithmic.
+    // Linear if the values allow it, else logarithmic.
     Automatic,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct RangeChart {
     pub(crate) scale: ChartScale,
     /// Values that the axis has to include besides those in the rows.
     pub(crate) include: Vec<f64>,
-    /// Ticks of a logarithmic axis at most.
+    // Ticks of a logarithmic axis at most.
     pub(crate) ticks: usize,
     /// How a tick is printed.
     pub(crate) format: fn(f64) -> String,
@@ -88,14 +88,14 @@ pub(crate) enum RangeLayout {
     Comparison,
     /// Several figures.
     Figures,
-    /// One short figure; drawn in another colour, because others measured it.
+    // One short figure; drawn in another colour, because others measured it.
     Published,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RangeRow {
     pub(crate) label: String,
-    /// The row in one sentence, for those who hear or point at it.
+    /// The row in one sentence, for screen readers and tooltips.
     pub(crate) description: String,
     /// Why there is nothing to show.
     pub(crate) skipped: Option<String>,
@@ -179,7 +179,7 @@ pub(crate) enum LineStyle {
 }
 
 impl BarChart {
-    /// Segments of these shares that never run over the end of the bar.
+    // Segments of these shares that never run over the end of the bar.
     pub(crate) fn segments(shares: impl IntoIterator<Item = (SegmentFill, f64)>) -> Vec<BarSegment> {
         let mut left = 1.0;
         shares

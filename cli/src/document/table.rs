@@ -2,7 +2,7 @@
 
 use super::{Audience, Tone};
 
-/// Rows of cells below headings. The first cell of a row names it, unless the table is a listing.
+// Rows of cells below headings. The first cell of a row names it, unless the table is a listing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     pub(crate) columns: Vec<Column>,
@@ -13,7 +13,7 @@ pub(crate) struct Table {
     pub(crate) caption: String,
     /// Whether no column names the row, and cells are texts.
     pub(crate) listing: bool,
-    /// Whether text breaks a long last cell into lines instead of cutting it.
+    // Whether text breaks a long last cell into lines instead of cutting it.
     pub(crate) wraps: bool,
 }
 
@@ -58,7 +58,7 @@ impl Table {
         self
     }
 
-    /// Text prints at most `rows` rows, then "and N" and `words`.
+    // Text prints at most `rows` rows, then "and N" and `words`.
     pub(crate) fn with_text_limit(self, rows: usize, words: &'static str) -> Self {
         Self { text_limit: Some((rows, words)), ..self }
     }
@@ -72,7 +72,7 @@ impl Table {
         self.columns.get(column).is_none_or(|column| column.audience.includes(audience))
     }
 
-    /// Text breaks a long last cell into lines instead of cutting it.
+    // Text breaks a long last cell into lines instead of cutting it.
     pub(crate) fn wrapping(self) -> Self {
         Self { wraps: true, ..self }
     }

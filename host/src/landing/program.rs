@@ -19,12 +19,12 @@ static OBJECT: &[u8] =
 /// `CAME_BEFORE` of bpf/landing.bpf.c.
 const CAME_BEFORE: u32 = u32::MAX;
 
-/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux
-/// 3.8).
+// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux
+// 3.8).
 const FIRST_PROCESSES: u64 = 0xEFFF_FFFC;
 
-/// Programs and their tracepoints in the order of attachment: arrivals before reads, so that a
-/// datagram read without a seen arrival came before the start.
+// Programs and their tracepoints in the order of attachment: arrivals before reads, so that a
+// datagram read without a seen arrival came before the start.
 const PROGRAMS: [(&str, &str); 4] = [
     ("refused", "udp_fail_queue_rcv_skb"),
     ("arrives", "sk_data_ready"),
@@ -58,7 +58,7 @@ impl DeliveryProgram {
         Ok(Self { object, begin: Instant::now() })
     }
 
-    /// Reads are collected before arrivals, so that each read datagram is also an arrival.
+    // Reads are collected before arrivals, so that each read datagram is also an arrival.
     pub(super) fn read(&self) -> io::Result<DeliveryReport> {
         let seconds = self.begin.elapsed().as_secs_f64();
         let read: BTreeMap<_, _> = bpf::entries(&self.object, "readings")?;
@@ -82,7 +82,7 @@ impl DeliveryProgram {
         (0..waits::CLASSES).map(class).collect::<io::Result<Vec<u64>>>().map(WaitCounts::new)
     }
 
-    /// Runs that the kernel skipped, and losses of full tables.
+    // Runs that the kernel skipped, and losses of full tables.
     fn missed(&self) -> io::Result<u64> {
         let Some(map) = self.object.map("missed") else { return Err(bpf::missing("missed")) };
         let table: Array<_, u64> = map.try_into().map_err(bpf::error)?;
@@ -90,8 +90,8 @@ impl DeliveryProgram {
     }
 }
 
-/// Device as the kernel numbers it, and inode of this process's PID namespace; zeros for the
-/// initial namespace.
+// Device as the kernel numbers it, and inode of this process's PID namespace; zeros for the
+// initial namespace.
 fn processes() -> io::Result<(u64, u64)> {
     let namespace = fs::metadata("/proc/self/ns/pid")?;
     if namespace.ino() == FIRST_PROCESSES {

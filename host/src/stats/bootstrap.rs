@@ -14,7 +14,7 @@
 //! The interval is symmetric about the centre, which converges faster than two separate tails (Hall, 1988). The tests
 //! hold its coverage to account by simulation.
 
-/// Resamples; the quantile taken is then good to about 1 % of its width.
+// Resamples; the quantile taken is then good to about 1 % of its width.
 const ROUNDS: usize = 1_999;
 
 /// The share of intervals that are to hold the truth.
@@ -66,7 +66,7 @@ pub(super) fn bounds_by(values: &[f64], rounds: usize) -> Option<(f64, f64)> {
     Some((centre - reach, centre + reach))
 }
 
-/// The trimmed mean of sorted values, and its standard error (Tukey and McLaughlin, 1963).
+// The trimmed mean of sorted values, and its standard error (Tukey and McLaughlin, 1963).
 fn centre_and_error(sorted: &[f64]) -> (f64, f64) {
     let n = sorted.len();
     let trimmed = (n as f64 * TRIMMED) as usize;

@@ -4,7 +4,7 @@ use std::io;
 
 const BITS: u32 = usize::BITS;
 
-/// `CONFIG_NR_CPUS` is at most 8192, and a mask for any u32 would be half a gigabyte.
+// `CONFIG_NR_CPUS` is at most 8192, and a mask for any u32 would be half a gigabyte.
 const HIGHEST: u32 = 65_535;
 
 /// The kernel ignores CPUs that do not exist, and those outside the thread's cpuset

@@ -16,8 +16,8 @@ const AUDIT_GET: u16 = 1000;
 const AUDIT_SET: u16 = 1001;
 const AUDIT_LIST_RULES: u16 = 1013;
 const AUDIT_STATUS_ENABLED: u32 = 1;
-/// The list of rules for new tasks, in the low bits of `flags`; the higher ones tell how a rule was
-/// added.
+// The list of rules for new tasks, in the low bits of `flags`; the higher bits show how a rule was
+// added.
 const FILTER_TASK: u32 = 1;
 const FILTER_LIST_MASK: u32 = 0x0f;
 const ACTION_NEVER: u32 = 0;
@@ -26,9 +26,9 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const HEADER_BYTES: usize = 16;
-/// The longest message of the kernel's audit (MAX_AUDIT_MESSAGE_LENGTH), with its header.
+// The longest message of the kernel's audit (MAX_AUDIT_MESSAGE_LENGTH), with its header.
 const LONGEST_ANSWER: usize = 8970 + HEADER_BYTES;
-/// The kernel answers sooner unless it lost the answer.
+// The kernel answers sooner unless it lost the answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// Ten words; older kernels accept a shorter and newer ones a longer structure.
 const STATUS_WORDS: usize = 10;
@@ -60,8 +60,8 @@ pub(crate) fn set_enabled(enabled: u32) -> io::Result<()> {
     }
 }
 
-/// The kernel sends one rule per message from a thread of its own (audit_send_list_thread in
-/// kernel/audit.c), so no acknowledgement marks the end.
+// The kernel sends one rule per message from a thread of its own (audit_send_list_thread in
+// kernel/audit.c), so no acknowledgement marks the end.
 pub(crate) fn rules() -> io::Result<AuditRules> {
     let socket = open()?;
     request(&socket, AUDIT_LIST_RULES, NLM_F_REQUEST, &[])?;

@@ -4,10 +4,10 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Lets the kernel kill the child when the thread that starts it ends.
-///
-/// Otherwise a child could change a setting after `kill -9` of this process, when the next one has
-/// already read it.
+// Lets the kernel kill the child when the thread that starts it ends.
+//
+// Otherwise a child could change a setting after `kill -9` of this process, when the next one has
+// already read it.
 pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
     let in_child = move || {

@@ -20,8 +20,8 @@ pub(crate) use words::{CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
-/// `ETHTOOL_GDRVINFO` and the size of struct ethtool_drvinfo (linux/ethtool.h); its texts follow
-/// the command.
+// `ETHTOOL_GDRVINFO` and the size of struct ethtool_drvinfo (linux/ethtool.h); its texts follow
+// the command.
 const GET_DRIVER: u32 = 3;
 const DRIVER_INFO_BYTES: usize = 196;
 const DRIVER_NAME: std::ops::Range<usize> = 4..36;

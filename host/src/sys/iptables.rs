@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::stage::filter::{IpFamily, IptablesTable};
 
-/// Equal in linux/netfilter_ipv4/ip_tables.h and linux/netfilter_ipv6/ip6_tables.h.
+// Equal in linux/netfilter_ipv4/ip_tables.h and linux/netfilter_ipv6/ip6_tables.h.
 const GET_INFO: libc::c_int = 64;
 
 const NAME_BYTES: usize = 32;
@@ -23,7 +23,7 @@ struct IptInfo {
     size: u32,
 }
 
-/// Only for tables in `/proc/net/ip_tables_names`: the kernel would load others.
+// Only for tables in `/proc/net/ip_tables_names`: the kernel would load others.
 pub(crate) fn table(family: IpFamily, name: &str) -> io::Result<IptablesTable> {
     let mut info = IptInfo {
         name: [0; NAME_BYTES],

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// `BPF_MAP_LOOKUP_ELEM`, `_UPDATE_ELEM` and `_DELETE_ELEM` of linux/bpf.h.
+// `BPF_MAP_LOOKUP_ELEM`, `_UPDATE_ELEM` and `_DELETE_ELEM` of linux/bpf.h.
 const LOOK_UP: libc::c_long = 1;
 const UPDATE: libc::c_long = 2;
 const DELETE: libc::c_long = 3;
@@ -19,7 +19,7 @@ struct MapElement {
     flags: u64,
 }
 
-/// `None` if the place is empty.
+// `None` if the place is empty.
 pub(crate) fn cookie(map: BorrowedFd<'_>, place: u32) -> io::Result<Option<u64>> {
     let mut cookie = 0;
     match element(LOOK_UP, map, place, &mut cookie) {

@@ -4,9 +4,9 @@ use linerate_host::stats::{self, ComparisonVerdict, ConfidenceInterval, RunFigur
 
 use super::{ChangeMeasurement, MeasuredService, ServiceSample, ServiceWindow, WindowOrder};
 
-/// With a greater change of the offered load, figures that depend on it are not judged.
+// With a greater change of the offered load, figures that depend on it are not judged.
 const STEADY: f64 = 0.1;
-/// A service with fewer replies per datagram does not reply, as a syslog server.
+// A service with fewer replies per datagram does not reply, as a syslog server.
 const REPLIES: f64 = 0.1;
 
 /// A figure of a service, and the smallest difference that counts. Figures of one host differ by less from one window

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{ServiceSample, ServiceWindow};
 
-/// The landing programs count this many ports at most.
+// The landing programs count this many ports at most.
 const MOST_PORTS: usize = 16;
-/// Fewer waits have no 99th percentile.
+// Fewer waits have no 99th percentile.
 const ENOUGH_WAITS: u64 = 100;
 /// `USER_HZ`, the unit of `/proc/stat`.
 const TICK_NS: u64 = 10_000_000;
@@ -132,7 +132,7 @@ impl<'a> ServiceMeter<'a> {
     }
 }
 
-/// Time on a CPU of each thread of a process, ns: the first number of `schedstat`.
+// Time on a CPU of each thread of a process, ns: the first number of `schedstat`.
 fn run_times(host: &Host, pid: u32) -> Vec<((u32, u32), u64)> {
     let tasks = format!("/proc/{pid}/task");
     let names = host.list(&tasks).unwrap_or_default();
@@ -173,7 +173,7 @@ impl ServiceCounters {
     }
 }
 
-/// Softirqs and interrupts of each CPU; `None` if a CPU came or went.
+// Softirqs and interrupts of each CPU; `None` if a CPU came or went.
 fn softirq_times(now: &CounterSample, before: &CounterSample) -> Option<Vec<u64>> {
     let (now, before) = (now.cpu_times.value()?, before.cpu_times.value()?);
     let each = now.iter().zip(before).map(|(now, before)| {

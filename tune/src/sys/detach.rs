@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// The first descriptor that is none of the standard ones.
+// The first descriptor that is none of the standard ones.
 const FIRST: libc::c_uint = 3;
 
 // Gives the process a session of its own, so that the end of a terminal does not end it, and only
@@ -33,7 +33,8 @@ fn close_at_exec() {
         return;
     }
     for descriptor in FIRST.cast_signed()..1024 {
-        // SAFETY: fcntl(2) with F_SETFD takes two numbers; of a descriptor that is not open it says EBADF.
+        // SAFETY: fcntl(2) with F_SETFD takes two numbers; for a closed descriptor it returns
+        // EBADF.
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }

@@ -1,8 +1,9 @@
-//! Locks on an open file that can be asked after without being taken.
+//! Locks on an open file that can be queried without taking them.
 //!
-//! Open file description locks (Linux 3.15, fcntl(2)): unlike flock(2), `F_OFD_GETLK` tells whether another holds one, so
-//! that a reader never makes a writer believe that it is held; unlike those of `F_SETLK`, they are of the file that was
-//! opened, not of the process, and end with it however the process ends.
+//! Open file description locks (Linux 3.15, fcntl(2)): unlike flock(2), `F_OFD_GETLK` reports
+//! whether another process holds one, so that a reader never makes a writer believe that it is
+//! held. Unlike those of `F_SETLK`, they belong to the open file, not to the process, and end with
+//! it however the process ends.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +34,7 @@ pub(crate) fn take(file: &File, wait: LockWait) -> io::Result<bool> {
     }
 }
 
-/// Whether somebody else holds the lock of a file.
+// Whether another open file holds the lock.
 pub(crate) fn is_held(file: &File) -> io::Result<bool> {
     let mut asked = whole_file();
     call(file, libc::F_OFD_GETLK, &mut asked)?;

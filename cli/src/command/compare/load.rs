@@ -113,7 +113,7 @@ fn method(kind: &str, host: &HostSummary, generator: &GeneratorDescription) -> M
         .with("the number of destinations", generator.targets.len())
 }
 
-/// The interval of samples; one without bounds if there are too few.
+// The interval of samples; one without bounds if there are too few.
 pub(super) fn of_samples(samples: &[f64]) -> ConfidenceInterval {
     // An interval without replies has no logarithm.
     let least = samples.iter().sum::<f64>() / samples.len().max(1) as f64 / 1e3;

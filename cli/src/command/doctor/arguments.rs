@@ -51,7 +51,7 @@ impl ScopeArgs {
         Self { watch: None, ..self.clone() }
     }
 
-    /// The named interfaces and services; `None` without any.
+    // The named interfaces and services; `None` without any.
     pub(crate) fn scope(&self) -> Option<Scope> {
         let scope = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };
         (scope != Scope::default()).then_some(scope)

@@ -72,10 +72,10 @@ fn stage(name: &str) -> Option<&'static StageInfo> {
     STAGES_BY_NAME.iter().find(|stage| stage.name == name)
 }
 
-/// A static copy, because references to elements of a constant do not outlive the expression.
+// A static copy, because references to elements of a constant do not outlive the expression.
 static STAGES_BY_NAME: [StageInfo; 10] = STAGES;
 
-/// The name with the smallest edit distance; `None` if none is similar.
+// The name with the smallest edit distance; `None` if none is similar.
 fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let (distance, name) = names.map(|name| (distance(typed, name), name)).min()?;
     // With more than half of the letters wrong it is no typing error.

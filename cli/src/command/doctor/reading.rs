@@ -14,7 +14,7 @@ use crate::origin;
 /// A host to read, and the part of it to read.
 pub(crate) struct ObservedHost {
     first: Host,
-    /// The second reading of a capture; `None` if it has one.
+    // The second reading of a capture; `None` if it has one.
     later: Option<Host>,
     /// Whether all reads are recorded.
     keep: bool,
@@ -27,7 +27,7 @@ pub(crate) struct ObservedHost {
 pub(crate) struct HostReadings {
     before: Option<PacketPath>,
     now: PacketPath,
-    /// Seconds since 1970 at the last reading; `None` if a capture does not have it.
+    // Seconds since 1970 at the last reading; `None` if a capture does not have it.
     pub(crate) unix_seconds: Option<u64>,
     /// Whether it is the host that the program runs on.
     pub(crate) live: bool,
@@ -81,7 +81,7 @@ impl ObservedHost {
         Ok(())
     }
 
-    /// Fails if it is known that no process serves the named port or is the named server.
+    // Fails if it is known that no process serves the named port or is the named server.
     fn check_services(&self, path: &PacketPath) -> Result<()> {
         let Known::Value(services) = &path.socket.services else { return Ok(()) };
         match (services.is_empty(), self.scope.port, self.scope.pid) {

@@ -40,7 +40,7 @@ pub(super) struct DropsTargetArgs {
 }
 
 impl DropsTargetArgs {
-    /// Whether every packet must be counted, to compare with a generator or a command. Otherwise counting may be sampled.
+    // Whether every packet must be counted, to compare with a generator or a command. Otherwise counting may be sampled.
     pub(super) fn counts_all(&self) -> bool {
         self.load.is_some() || !self.command.is_empty()
     }
@@ -87,7 +87,7 @@ impl DropsSession {
         Ok(Self { host, counting })
     }
 
-    /// Pauses or resumes a sampled count; returns when to call this again, `None` for never.
+    // Pauses or resumes a sampled count; returns when to call this again, `None` for never.
     pub(super) fn turn(&mut self) -> Result<Option<Duration>> {
         match &mut self.counting {
             CountingMode::All(_) => Ok(None),
@@ -95,7 +95,7 @@ impl DropsSession {
         }
     }
 
-    /// Ends the counting. Then `said` reads the generator's counts.
+    /// Ends the counting. Then `said` returns the generator's counts.
     pub(super) fn end(
         self,
         said: impl FnOnce() -> Result<Option<GeneratorSaid>>,
@@ -108,7 +108,7 @@ impl DropsSession {
         Ok(PacketAccounting::make(&evidence))
     }
 
-    /// The packets since the last call; `None` if no window was counted since.
+    // The packets since the last call; `None` if no window was counted since.
     pub(super) fn lap(&mut self) -> Result<Option<PacketAccounting>> {
         let evidence = match &mut self.counting {
             CountingMode::All(watch) => Some(watch.lap(&self.host)?),

@@ -14,7 +14,7 @@ use super::session::DropsTargetArgs;
 use crate::interrupt::InterruptFlag;
 use crate::render::format::command_line;
 
-/// Longest wait for the command to end after SIGTERM.
+// Longest wait for the command to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) enum ConcurrentWorkload {
@@ -104,7 +104,7 @@ impl RunningCommand {
         self.end().map(Some)
     }
 
-    /// Ends the command because the counting ends.
+    // Ends the command because the counting ends.
     fn end(&mut self) -> Result<EndedCommand> {
         // It may have ended by the same signal from the terminal.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);

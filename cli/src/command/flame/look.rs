@@ -43,7 +43,7 @@ pub(super) fn measure(
     Ok(FlameMeasurement { profile: Some(profile?), contention, warnings })
 }
 
-/// If sampling fails, tracing of locks ends, too.
+// If sampling fails, tracing of locks ends, too.
 fn both(
     host: &Host,
     asked: &ProfileOptions,

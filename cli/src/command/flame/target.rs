@@ -73,7 +73,7 @@ fn packet_cpus(path: &PacketPath, interface: &str) -> Vec<u32> {
     let of_queues = |vector: &&linerate_host::stage::irq::IrqVector| {
         vector.receive_queue.is_some() || vector.transmit_queue.is_some()
     };
-    // Where no vector tells its queue, all of them may be queues'.
+    // If no vector names its queue, any of them may belong to a queue.
     let any = vectors.iter().any(|vector| of_queues(&vector));
     let of_vectors =
         vectors.iter().filter(|vector| !any || of_queues(vector)).filter_map(|vector| vector.cpus());
@@ -85,7 +85,7 @@ fn packet_cpus(path: &PacketPath, interface: &str) -> Vec<u32> {
     cpus.into_iter().filter(|cpu| online.is_none_or(|online| online.contains(*cpu))).collect()
 }
 
-/// At most an hour, because stacks are kept in memory.
+// At most an hour, because stacks are kept in memory.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3_600.0).contains(seconds));
     seconds

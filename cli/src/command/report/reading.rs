@@ -37,7 +37,7 @@ pub(crate) struct ResultFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnreadFile {
     pub(crate) file: String,
-    /// The schema that it names; `None` without one.
+    // The schema that it names; `None` without one.
     pub(crate) schema: Option<String>,
     pub(crate) why: String,
 }
@@ -139,7 +139,7 @@ const READERS: [(&str, Reader); 17] = [
     (BoostApplyReport::SCHEMA, enveloped::<BoostApplyReport>),
 ];
 
-/// A plan is a file of its own, which `tune apply --plan` reads, too.
+// A plan is a file of its own, which `tune apply --plan` reads, too.
 fn plan(text: &str) -> Result<Document> {
     let plan: TunePlan = serde_json::from_str(text)?;
     let view = PlanView { plan: &plan, host: "the host", rehearsal: None, unseen: &[], full: true };

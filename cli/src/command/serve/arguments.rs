@@ -138,7 +138,7 @@ struct ServeSummary {
     /// Requests without a reply, or with a partial one, by reason. `total` counts those without a
     /// reply as dropped.
     refusals: RefusalCounts,
-    /// Counters of the overload guard. `None` without one.
+    // Counters of the overload guard. `None` without one.
     guard: Option<GuardReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     xdp: Option<XdpReport>,
@@ -157,13 +157,13 @@ struct ServeSideTasks {
 pub(crate) struct AdmissionArgs {
     /// Networks, where `--allow` names none. Empty: loopback, private, link-local, lab.
     pub(crate) allowed: Vec<Net>,
-    /// Servers' ports, too, since no answer can be taken for a request.
+    // Servers' ports, too, since no answer can be taken for a request.
     pub(crate) servers: bool,
-    /// The longest answer. None: the engine's default.
+    // The longest answer. None: the engine's default.
     pub(crate) reply_bytes: Option<usize>,
-    /// Whether it wants to know when each request was received.
+    /// Whether it uses the receive time of each request.
     pub(crate) receive_times: bool,
-    /// Whether the protocol never replies.
+    // Whether the protocol never replies.
     pub(crate) silent: bool,
     /// Requests without a reply, or with a partial one.
     pub(crate) refusals: Arc<RefusalCounters>,
@@ -346,13 +346,13 @@ fn stop((protocol, running): (&'static str, RunningServer)) -> Result<ServeSideT
     Ok(ServeSideTasks { protocol, address, total: report.total(), workers: report.workers })
 }
 
-/// The server's fallbacks, and properties of the host that would starve it above capacity.
+// The server's fallbacks, and properties of the host that would starve it above capacity.
 fn warnings(running: &RunningServer) -> impl Iterator<Item = String> {
     let fallbacks = running.fallbacks().iter().map(ToString::to_string);
     fallbacks.chain(running.advice().iter().map(ToString::to_string))
 }
 
-/// The refusals of the last second, in a line. `None` without refusals.
+// The refusals of the last second, in a line. `None` without refusals.
 fn refused(counts: &RefusalCounts) -> Option<String> {
     let parts: Vec<String> =
         counts.iter().map(|(refusal, count)| format!("{count} {}", refusal.text())).collect();

@@ -138,7 +138,7 @@ impl DnsServeArgs {
     }
 }
 
-/// Reads the files again when SIGHUP comes, for as long as the process lives.
+// Reads the files again when SIGHUP comes, for as long as the process lives.
 fn reload_on_signal(files: Vec<ZoneFile>, served: Arc<ServedZones>) -> Result<()> {
     let mut signals = Signals::new([SIGHUP]).context("cannot take over SIGHUP")?;
     let reload = move || {

@@ -68,7 +68,7 @@ fn milliseconds(argument: &'static str, value: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(value / 1e3).with_context(|| format!("{argument} {value}"))
 }
 
-/// An address for strata above 1, else letters.
+// An address for strata above 1, else letters.
 fn reference_id(text: &str) -> Result<[u8; 4], String> {
     if let Ok(address) = text.parse::<std::net::Ipv4Addr>() {
         return Ok(address.octets());

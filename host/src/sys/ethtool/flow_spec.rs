@@ -9,7 +9,7 @@ pub(super) const MASK: usize = 76;
 pub(super) const RING_COOKIE: usize = 152;
 pub(super) const LOCATION: usize = 160;
 
-/// Flags in the flow type: more fields to match, and an RSS context instead of a queue.
+// Flags in the flow type: more fields to match, and an RSS context instead of a queue.
 const FLOW_FLAGS: u32 = 0xe000_0000;
 pub(super) const FLOW_CONTEXT: u32 = 0x2000_0000;
 
@@ -44,13 +44,13 @@ pub(super) fn flow_number(name: &str) -> Option<u32> {
     FLOWS.iter().find(|(_, flow)| *flow == name).map(|(number, _)| *number)
 }
 
-/// `None` if it has further fields to match.
+// `None` if it has further fields to match.
 pub(super) fn flow_name(number: u32) -> Option<&'static str> {
     FLOWS.iter().find(|(flow, _)| *flow == number).map(|(_, name)| *name)
 }
 
-/// The first hash function in use: one bit each, in the order of the kernel's
-/// `rss_hash_func_strings` (net/ethtool/common.c).
+// The first hash function in use: one bit each, in the order of the kernel's
+// `rss_hash_func_strings` (net/ethtool/common.c).
 pub(super) fn hash_function(bits: u8) -> String {
     match bits.trailing_zeros() {
         _ if bits == 0 => "unknown".to_owned(),
@@ -61,7 +61,7 @@ pub(super) fn hash_function(bits: u8) -> String {
     }
 }
 
-/// `None` if it is incomplete.
+// `None` if it is incomplete.
 pub(crate) fn read_rule(spec: &[u8]) -> Option<NtupleRule> {
     let kind = word(spec, 0)?;
     let cookie = u64::from_ne_bytes(*spec.get(RING_COOKIE..)?.first_chunk()?);
@@ -80,7 +80,7 @@ pub(crate) fn read_rule(spec: &[u8]) -> Option<NtupleRule> {
     })
 }
 
-/// A port that a rule matches completely; `None` if it matches several.
+// A port that a rule matches completely; `None` if it matches several.
 fn destination_port(flow: u32, spec: &[u8]) -> Option<u16> {
     let (_, offset) = PORTS.iter().find(|(number, _)| *number == flow)?;
     let port = |base: usize| Some(u16::from_be_bytes(*spec.get(base + offset..)?.first_chunk()?));

@@ -29,13 +29,13 @@ const RXNFC_LOCATION: usize = RXNFC_SPEC + flow_spec::LOCATION;
 const RXNFC_RULE_COUNT: usize = 184;
 const RXNFC_RULES: usize = 188;
 
-/// Bytes of struct ethtool_rxfh before table and key, and offsets of its fields.
+// Bytes of struct ethtool_rxfh before table and key, and offsets of its fields.
 const RXFH_BYTES: usize = 24;
 const RXFH_TABLE_SIZE: usize = 8;
 const RXFH_KEY_SIZE: usize = 12;
 const RXFH_FUNCTION: usize = 16;
 
-/// Bytes of struct ethtool_rxfh_indir before the table, and the offset of its size.
+// Bytes of struct ethtool_rxfh_indir before the table, and the offset of its size.
 const TABLE_BYTES: usize = 8;
 const TABLE_SIZE: usize = 4;
 
@@ -44,12 +44,12 @@ const MOST_ENTRIES: u32 = 1 << 16;
 const MOST_KEY_BYTES: u32 = 1 << 12;
 const MOST_RULES: u32 = 1 << 16;
 
-/// Rules may be added between counting and listing them.
+// Rules may be added between counting and listing them.
 const LIST_ATTEMPTS: u32 = 3;
 const SPARE_RULES: u32 = 16;
 
-/// The indirection table and the hash (`ETHTOOL_GRSSH`, Linux 3.16), or only the table
-/// (`ETHTOOL_GRXFHINDIR`).
+// The indirection table and the hash (`ETHTOOL_GRSSH`, Linux 3.16), or only the table
+// (`ETHTOOL_GRXFHINDIR`).
 pub(crate) fn indirection(interface: &str) -> io::Result<IndirectionInfo> {
     match whole_indirection(interface) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -98,7 +98,7 @@ pub(crate) fn set_table(interface: &str, table: &[u32]) -> io::Result<()> {
     ask(interface, SET_TABLE, &mut request)
 }
 
-/// The hashed fields of a flow type, by its name in ethtool(8) (`ETHTOOL_GRXFH`).
+// The hashed fields of a flow type, by its name in ethtool(8) (`ETHTOOL_GRXFH`).
 pub(crate) fn hash_fields(interface: &str, flow: &str) -> io::Result<HashFields> {
     let mut request = about_flow(flow)?;
     ask(interface, GET_HASH_FIELDS, &mut request)?;
@@ -112,7 +112,7 @@ pub(crate) fn set_hash_fields(interface: &str, flow: &str, fields: HashFields) -
     ask(interface, SET_HASH_FIELDS, &mut request)
 }
 
-/// Whether ethtool(8) has a flow type of this name.
+// Whether ethtool(8) has a flow type of this name.
 pub(crate) fn is_flow(name: &str) -> bool {
     flow_spec::flow_number(name).is_some()
 }

@@ -10,14 +10,14 @@ use super::flow_spec::{DROP, FLOW_CONTEXT, LOCATION, MASK, RING_COOKIE, VALUES, 
 
 pub(crate) const SPEC_BYTES: usize = 168;
 
-/// The location is not part of a rule's text.
+// The location is not part of a rule's text.
 const LOCATION_BYTES: std::ops::Range<usize> = LOCATION..LOCATION + 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RuleSpec {
     /// With a location of zero.
     pub(crate) bytes: Vec<u8>,
-    /// The RSS context; `None` if it goes to a queue.
+    // The RSS context; `None` if it goes to a queue.
     pub(crate) context: Option<u32>,
 }
 
@@ -32,7 +32,7 @@ const fn field(name: &'static str, at: usize, bytes: usize) -> FlowField {
     FlowField { name, at, bytes }
 }
 
-/// `struct ethtool_tcpip4_spec` and `ethtool_tcpip6_spec`.
+// `struct ethtool_tcpip4_spec` and `ethtool_tcpip6_spec`.
 const FIELDS_4: [FlowField; 4] =
     [field("src-ip", 0, 4), field("dst-ip", 4, 4), field("src-port", 8, 2), field("dst-port", 10, 2)];
 const FIELDS_6: [FlowField; 4] =
@@ -47,7 +47,7 @@ fn fields(flow: &str) -> Option<&'static [FlowField]> {
 }
 
 impl RuleSpec {
-    /// `None` if the structure is incomplete.
+    // `None` if the structure is incomplete.
     pub(crate) fn of(spec: &[u8], context: u32) -> Option<Self> {
         let mut bytes = spec.get(..SPEC_BYTES)?.to_vec();
         bytes.get_mut(LOCATION_BYTES)?.fill(0);

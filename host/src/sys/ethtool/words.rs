@@ -7,8 +7,8 @@ use std::io;
 
 use super::ioctl;
 
-/// Words of a structure by place. netlink leaves out those that the device does not have; the ioctl
-/// cannot express that, and has zeros.
+// Words of a structure by place. netlink leaves out those that the device does not have; the ioctl
+// cannot express that, and has zeros.
 pub(crate) type EthtoolWords = Vec<Option<u32>>;
 
 /// A structure, and the commands that read and write it.
@@ -55,7 +55,7 @@ impl WordStructure {
     }
 }
 
-/// `words` is as long as the structure of the command in its first word.
+// `words` is as long as the structure of the command in its first word.
 fn hand_over(interface: &str, words: &mut [u32]) -> io::Result<()> {
     // SAFETY: only this module calls it, with the length of the structure, which contains only words.
     unsafe { ioctl(interface, words.as_mut_ptr().cast()) }
