@@ -152,6 +152,8 @@ fn a_boost_is_made_told_and_taken_back() {
     one_line(&boost(&scene, &["apply", "--port", PORT]), 2, "--yes");
 
     // Nothing would show whether its clients still get replies.
+    let (out, _) = expect(&scene, 0, &["plan", "--port", PORT]);
+    assert!(out.contains("and apply refuses"), "{out}");
     one_line(&boost(&scene, &["apply", "--port", PORT, "--yes"]), 1, "Put it under load and apply again");
     assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in effect.\n");
 

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use linerate_host::Host;
+use linerate_tune::boost::answers;
+use linerate_tune::boost::report::BoostPlanReport;
 
 use super::arguments::BoostTargetArgs;
 use super::sighting;
@@ -25,8 +27,13 @@ pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
     }
     if json != Some(OutputTarget::Stdout) {
         let mut document = view::boost::plan(&envelope, asked.full);
-        if !envelope.result.boost.plan.changes.is_empty() {
-            let text = "Nothing was changed. To make these changes: the same command with apply.";
+        let BoostPlanReport { server, boost, .. } = &envelope.result;
+        if !boost.plan.changes.is_empty() {
+            let refused = answers::too_few_to_judge(server, &boost.plan);
+            let text = match refused.filter(|_| !asked.choice().anyway) {
+                Some(why) => format!("Nothing was changed, and apply refuses for now: {why}."),
+                None => "Nothing was changed. To make these changes: the same command with apply.".to_owned(),
+            };
             document.sections.push(Section::default().with(text));
         }
         output::print(&text::text(&document, TextStyle::stdout()))?;
