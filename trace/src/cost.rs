@@ -77,7 +77,7 @@ pub struct CostReport {
     pub own: OwnTime,
     /// CPU time of packet processing per packet in consecutive parts of the measurement, ns. Empty with
     /// [`CostSession::exact`], which does not divide it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub packets_ns_a_packet_samples: Vec<f64>,
     /// Limits of the measurement, for the reader.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -392,8 +392,8 @@ impl DoctorFinding {
         self.first.as_ref().map(|first| Fact::new("first", text(first)))
     }
 
-    fn measured(&self) -> Fact {
-        Fact::new("measured", benefit_words(&self.benefit))
+    fn gain(&self) -> Fact {
+        Fact::new("gain", benefit_words(&self.benefit))
     }
 
     fn page_facts(&self) -> Vec<Fact> {
@@ -402,7 +402,7 @@ impl DoctorFinding {
         let aside = format!("{ratio}{}; kernels: {}", self.source, self.kernels);
         let effect = Fact { aside, ..Fact::new("effect", &self.effect) };
         let remedy = Fact { commands: self.commands.clone(), ..Fact::new("remedy", &self.remedy) };
-        [effect, self.measured()]
+        [effect, self.gain()]
             .into_iter()
             .chain(self.fix_first())
             .chain([remedy, Fact::new("not if", &self.caveats)])
@@ -417,7 +417,7 @@ impl DoctorFinding {
         let remedy = Fact { commands: self.commands.clone(), ..Fact::new("remedy", &self.remedy) };
         let texts = [("effect", &self.effect), ("source", &self.source), ("kernels", &self.kernels)];
         seen.chain(texts.map(|(name, text)| Fact::new(name, text)))
-            .chain([self.measured()])
+            .chain([self.gain()])
             .chain(self.fix_first())
             .chain([remedy, Fact::new("not if", &self.caveats)])
             .collect()
@@ -439,7 +439,7 @@ impl DoctorFinding {
             }
             None => Fact::new("remedy", &self.remedy),
         });
-        let facts = seen.into_iter().chain([Fact::new("effect", &self.effect), self.measured(), fix]);
+        let facts = seen.into_iter().chain([Fact::new("effect", &self.effect), self.gain(), fix]);
         facts
             .chain([Fact::new("not if", &self.caveats)])
             .map(|fact| Fact { text_lines: Some(SHORT_LINES), ..fact })

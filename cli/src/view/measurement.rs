@@ -60,11 +60,12 @@ pub(crate) fn benefit_words(benefit: &ChangeBenefit) -> String {
                 ComparisonVerdict::NoDifferenceShown => String::new(),
                 _ => format!(" ({summary})"),
             };
-            format!("on this host by tune {tune}{with}: {}{figures}", verdict_name(*verdict))
+            format!("measured on this host by tune {tune}{with}: {}{figures}", verdict_name(*verdict))
         }
         ChangeBenefit::Published { percent } => {
-            format!("in a published case: {} the throughput", ratio(*percent as f64 / 100.0))
+            let ratio = ratio(*percent as f64 / 100.0);
+            format!("published: {ratio} the throughput; not measured on this host")
         }
-        ChangeBenefit::Unmeasured => "neither on this host nor in a published case".to_owned(),
+        ChangeBenefit::Unmeasured => "not measured".to_owned(),
     }
 }

@@ -304,7 +304,7 @@ impl ChangeGroup<'_> {
         }
         facts.push(Fact::new("effect", option(&first.effect)));
         if !self.kind.is_of_server() {
-            facts.push(Fact::new("measured", benefit_words(&first.benefit)));
+            facts.push(Fact::new("gain", benefit_words(&first.benefit)));
         }
         if full {
             facts.push(Fact::new("source", option(&first.source)));
