@@ -16,6 +16,7 @@ mod ntuple_rule;
 mod offload;
 mod qdisc;
 mod rss_table;
+mod smt_control;
 mod socket_knob;
 mod steering;
 mod sysctl;
@@ -130,6 +131,8 @@ pub enum Setting {
     Governor { cpu: u32 },
     /// Auditing of system calls on the whole machine: `0`, `1` or `2` (locked).
     Audit,
+    /// Whether the further hardware threads of each core are online, on the whole machine: `on` or `off`.
+    SmtControl,
     /// Interrupts that a running irqbalance bans by number: `24-31,40`. Created by
     /// [`Setting::irqbalance_bans`].
     IrqbalanceBans {
@@ -210,6 +213,7 @@ impl Setting {
             Setting::IrqAffinity { irq, action } => Box::new(irq_affinity::IrqAffinity { irq: *irq, action }),
             Setting::Governor { cpu } => Box::new(SysfsFile::governor(*cpu)),
             Setting::Audit => Box::new(audit::AuditKnob),
+            Setting::SmtControl => Box::new(smt_control::SmtKnob),
             Setting::IrqbalanceBans { pid, started } => {
                 Box::new(irqbalance_bans::IrqbalanceBans { pid: *pid, started: *started })
             }
@@ -249,6 +253,7 @@ impl Setting {
             | Setting::IrqAffinity { .. }
             | Setting::Governor { .. }
             | Setting::Audit
+            | Setting::SmtControl
             | Setting::IrqbalanceBans { .. }
             | Setting::Steering { .. }
             | Setting::Socket { .. }

@@ -49,6 +49,8 @@ pub struct ServerConfiguration {
     pub audit: bool,
     /// The socket lookup before routing.
     pub early_demux: bool,
+    /// Whether the further hardware threads of each core are switched from the state in which they were found.
+    pub smt_switched: bool,
 }
 
 impl ServerConfiguration {
@@ -69,6 +71,7 @@ impl ServerConfiguration {
             source_validation: true,
             audit: true,
             early_demux: true,
+            smt_switched: false,
         }
     }
 

@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(shares, expected);
         let functions = functions(&profile, &owner);
         let names: Vec<&str> = functions.iter().map(|function| function.name.as_str()).collect();
-        assert_eq!(names, ["net_rx_action", "answer", "udp_sendmsg"]);
+        assert_eq!(names, ["net_rx_action", "udp_sendmsg", "answer"]);
         assert_eq!(
             own_thread(&stack(CpuContext::Task, 1, "linerate-3", &[], 1), SampleOwner::Other),
             SampleOwner::Server

@@ -186,9 +186,11 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
     let speed = config.run.link.or_else(|| speed.and_then(LinkSpeed::from_bits_per_second));
     let speed = speed.ok_or(HostRunError::NoSpeed { interface })?;
     let version = if address.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 };
+    let mut changes = StepChanges::from_plan(&plan, config.run.host_wide);
+    changes.add_smt(&host, config.run.host_wide);
     let setup = HostSetup {
         wire: config.run.wire(version, speed)?,
-        changes: StepChanges::from_plan(&plan, config.run.host_wide),
+        changes,
         queues: link.and_then(|link| link.receive_queues.value().copied()).unwrap_or(1),
         numa_nodes: path.machine.numa_nodes.value().copied(),
         host,

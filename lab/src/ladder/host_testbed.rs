@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU16;
 use std::time::{Duration, Instant};
 
 use linerate_engine::{Echo, RunningServer};
-use linerate_host::stage::machine::CpuTime;
+use linerate_host::stage::machine::{CpuTime, MachineState};
 use linerate_host::{Host, Known, Setting, SettingValue};
 use linerate_load::wire::WireFormat;
 use linerate_networks::Net;
@@ -17,7 +17,7 @@ use linerate_services::guarded::GuardedService;
 use linerate_trace::flame::SampledStack;
 use linerate_tune::boost::ObservedServer;
 use linerate_tune::plan::PlannedChange;
-use linerate_tune::transaction::{ChangeResult, TuneTransaction};
+use linerate_tune::transaction::{ChangeResult, ChangeTarget, TuneTransaction};
 
 use crate::ladder::boost_changes::{self, BoostChanges};
 use crate::ladder::client_guard::ClientGuard;
@@ -55,7 +55,11 @@ impl MeasuredServer {
     pub(crate) fn start(&self, configuration: &ServerConfiguration) -> Result<RunningServer, TestbedError> {
         let own_port = Arc::new(AtomicU16::new(self.address.port()));
         let guarded = GuardedService::new(Echo, self.allowed.clone(), own_port);
-        server::builder(configuration, self.address, &self.cpus, self.payload_bytes as usize)
+        // A step may have taken hardware threads offline.
+        let online = MachineState::observe(&Host::live()).online;
+        let is_online = |cpu: &u32| online.value().is_none_or(|online| online.contains(*cpu));
+        let cpus: Vec<u32> = self.cpus.iter().copied().filter(is_online).collect();
+        server::builder(configuration, self.address, &cpus, self.payload_bytes as usize)
             .start(move |_| guarded.clone())
             .map_err(|error| TestbedError::Server(error.to_string()))
     }
@@ -91,6 +95,8 @@ pub(crate) struct HostTestbed<'a> {
     boost: Option<BoostChanges>,
     clients: Option<ClientGuard>,
     busy_poll: Option<String>,
+    /// Interrupts and their CPUs before hardware threads went offline.
+    interrupts: Vec<(Setting, SettingValue)>,
     /// Values written last; settings that are missing have their original values.
     written: BTreeMap<Setting, SettingValue>,
 }
@@ -111,6 +117,7 @@ impl<'a> HostTestbed<'a> {
             boost: None,
             clients: None,
             busy_poll: server::busy_poll_refusal(),
+            interrupts: Vec::new(),
             written: BTreeMap::new(),
         }
     }
@@ -183,10 +190,25 @@ impl<'a> HostTestbed<'a> {
         let restored = pending.iter().filter(|pending| pending.to == pending.original).rev();
         let changed = pending.iter().filter(|pending| pending.to != pending.original);
         for PendingChange { setting, original, to } in restored.chain(changed) {
+            if matches!(setting, Setting::SmtControl) && self.interrupts.is_empty() {
+                self.interrupts = interrupts(&self.setup.host, setting);
+            }
             self.change(setting, original, to)?;
             self.written.insert((*setting).clone(), (*to).clone());
+            if matches!(setting, Setting::SmtControl) && to == original {
+                self.restore_interrupts()?;
+            }
         }
         if pending.is_empty() { Ok(()) } else { self.await_link() }
+    }
+
+    /// Gives interrupts their CPUs again after hardware threads came back. A managed interrupt has them already, and refuses.
+    fn restore_interrupts(&mut self) -> Result<(), TestbedError> {
+        for (setting, value) in self.interrupts.clone() {
+            let value = self.written.get(&setting).cloned().unwrap_or(value);
+            self.transaction.change(&self.setup.host, &setting, &value)?;
+        }
+        Ok(())
     }
 
     fn change(
@@ -264,6 +286,11 @@ impl<'a> HostTestbed<'a> {
             other => other,
         }
     }
+}
+
+fn interrupts(host: &Host, setting: &Setting) -> Vec<(Setting, SettingValue)> {
+    let all = host.dependents(setting);
+    all.into_iter().filter_map(|irq| irq.read(host).ok().map(|value| (irq, value))).collect()
 }
 
 impl HostTestbed<'_> {

@@ -122,6 +122,9 @@ impl Testbed for LabTestbed<'_> {
             StepRequirement::Offload => self.settable.offload.clone().err(),
             StepRequirement::Netfilter => self.settable.netfilter.clone().err(),
             StepRequirement::Audit => self.settable.audit.clone().err(),
+            StepRequirement::Smt => {
+                Some("server and generator have CPUs of their own in the lab: use linerate ladder".to_owned())
+            }
             StepRequirement::BusyPoll if self.program.is_some() => None,
             StepRequirement::BusyPoll => self.settable.busy_poll.clone().err(),
         }

@@ -27,10 +27,12 @@ enum ConfigurationPart {
     Audit,
     /// The socket lookup before routing.
     EarlyDemux,
+    /// Hardware threads of the whole machine.
+    Smt,
 }
 
 impl ConfigurationPart {
-    const ALL: [ConfigurationPart; 7] = [
+    const ALL: [ConfigurationPart; 8] = [
         ConfigurationPart::Receive,
         ConfigurationPart::Transmit,
         ConfigurationPart::Offload,
@@ -38,6 +40,7 @@ impl ConfigurationPart {
         ConfigurationPart::SourceValidation,
         ConfigurationPart::Audit,
         ConfigurationPart::EarlyDemux,
+        ConfigurationPart::Smt,
     ];
 
     /// `None` if no step alternates this setting.
@@ -56,6 +59,7 @@ impl ConfigurationPart {
             }
             Setting::NftTable { .. } => Some(ConfigurationPart::Netfilter),
             Setting::Audit => Some(ConfigurationPart::Audit),
+            Setting::SmtControl => Some(ConfigurationPart::Smt),
             Setting::Sysctl(name) if name.ends_with("_early_demux") => Some(ConfigurationPart::EarlyDemux),
             Setting::Sysctl(name) if name.ends_with(".rp_filter") || name.ends_with(".accept_local") => {
                 Some(ConfigurationPart::SourceValidation)
@@ -74,6 +78,7 @@ impl ConfigurationPart {
             ConfigurationPart::SourceValidation => !configuration.source_validation,
             ConfigurationPart::Audit => !configuration.audit,
             ConfigurationPart::EarlyDemux => !configuration.early_demux,
+            ConfigurationPart::Smt => configuration.smt_switched,
         }
     }
 
@@ -89,6 +94,8 @@ impl ConfigurationPart {
             ConfigurationPart::SourceValidation => &["route.source-validation", "route.reverse-path-drops"],
             ConfigurationPart::Audit => &["thread.audit"],
             ConfigurationPart::EarlyDemux => &["route.early-demux"],
+            // No finding switches hardware threads.
+            ConfigurationPart::Smt => &[],
         };
         stems.iter().any(|stem| left.finding.starts_with(stem))
             || self == ConfigurationPart::Offload && left.title.contains(Offload::GenericReceive.name())
@@ -147,6 +154,20 @@ impl StepChanges {
         alternated
     }
 
+    /// Adds the switch of the hardware threads, which no plan has.
+    pub(crate) fn add_smt(&mut self, host: &Host, host_wide: bool) {
+        let change = if host_wide {
+            smt_change(host)
+        } else {
+            Err("hardware threads are a setting of the whole machine; --host-wide allows to change it"
+                .to_owned())
+        };
+        match change {
+            Ok(change) => self.changes.push((ConfigurationPart::Smt, change)),
+            Err(why) => drop(self.reasons.insert(ConfigurationPart::Smt, why)),
+        }
+    }
+
     /// Every alternated setting with its value in a configuration.
     pub(crate) fn settings(
         &self,
@@ -197,6 +218,31 @@ impl StepChanges {
     pub(crate) fn skipped(&self) -> &[String] {
         &self.skipped
     }
+}
+
+fn smt_change(host: &Host) -> Result<PlannedChange, String> {
+    let found = Setting::SmtControl.read(host).map_err(|error| error.to_string())?;
+    let to = match found.as_str() {
+        "on" => "off",
+        "off" => "on",
+        other => {
+            return Err(format!(
+                "the kernel does not switch hardware threads here: smt/control is '{other}'"
+            ));
+        }
+    };
+    let processes = linerate_host::process::processes(host);
+    if processes.value().is_some_and(|all| all.iter().any(|process| process.comm == "irqbalance")) {
+        let why = "irqbalance moves interrupts when CPUs come and go: stop it for the run";
+        return Err(why.to_owned());
+    }
+    Ok(added_change(
+        Setting::SmtControl,
+        found,
+        SettingValue::new(to),
+        "Two hardware threads of a core share its execution units and its first caches.",
+        "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
+    ))
 }
 
 /// Adds XPS masks if the plan has none and all masks are empty. The plan has none for a virtual interface, because without
@@ -376,6 +422,24 @@ mod tests {
         starts("source-validation-off", "the plan skips it: rp_filter=1: The host routes.");
         assert_eq!(alternated.skipped().len(), 2);
         assert!(alternated.by_step().is_empty());
+    }
+
+    #[test]
+    fn hardware_threads_are_switched_where_the_kernel_can() {
+        let control = "/sys/devices/system/cpu/smt/control";
+        let switched = |found: &str, host_wide: bool, comm: &str| {
+            let host = Host::scripted([(control, found), ("/proc/9/comm", comm)]);
+            let mut alternated = StepChanges::from_plan(&plan(Vec::new()), host_wide);
+            alternated.add_smt(&host, host_wide);
+            let change =
+                alternated.changes.first().map(|(_, change)| format!("{} to {}", change.from, change.to));
+            change.unwrap_or_else(|| refusal(&alternated, "smt").expect("refused"))
+        };
+        assert_eq!(switched("on\n", true, "nsd\n"), "on to off");
+        assert_eq!(switched("off\n", true, "nsd\n"), "off to on");
+        assert!(switched("on\n", false, "nsd\n").contains("--host-wide"));
+        assert!(switched("notsupported\n", true, "nsd\n").contains("smt/control is 'notsupported'"));
+        assert!(switched("on\n", true, "irqbalance\n").contains("stop it for the run"));
     }
 
     fn added(masks: [&str; 2], cpus: &[u32]) -> Vec<String> {

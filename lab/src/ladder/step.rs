@@ -32,6 +32,8 @@ pub enum StepRequirement {
     Sysctl,
     /// Auditing, of the whole machine.
     Audit,
+    /// The hardware threads of each core, of the whole machine.
+    Smt,
     /// Busy polling of the server's sockets.
     BusyPoll,
     /// A server program. linerate's own server has the setting at every step.
@@ -152,6 +154,13 @@ pub const STEPS: &[LadderStep] = &[
         requires: StepRequirement::BusyPoll,
         change: |configuration| configuration.busy_poll = Some(BUSY_POLL),
     },
+    LadderStep {
+        id: "smt",
+        title: "Hardware threads switched",
+        what: "The further hardware threads of each core go offline, or come online if they are offline.",
+        requires: StepRequirement::Smt,
+        change: |configuration| configuration.smt_switched = true,
+    },
 ];
 
 /// A step that is not one of [`STEPS`].
@@ -201,7 +210,7 @@ mod tests {
         let here: Vec<&str> = STEPS.iter().map(|step| step.id).collect();
         let mut last = 0;
         for step in &ladders[0].steps {
-            // Hyper-threading needs a machine that has it; the lab has no such step.
+            // It was switched on there. The step smt switches it to the other state, which may be off.
             if step.id == "hyper-threading" {
                 continue;
             }

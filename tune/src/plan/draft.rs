@@ -193,7 +193,7 @@ pub(super) fn rank(setting: &Setting) -> u8 {
         Setting::RssTable { .. } => 6,
         Setting::Sysctl(_) => 8,
         Setting::NftTable { .. } => 9,
-        Setting::Governor { .. } | Setting::Audit => 10,
+        Setting::Governor { .. } | Setting::Audit | Setting::SmtControl => 10,
         Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => 11,
         // Features of interfaces.
         _ => 7,

@@ -15,6 +15,9 @@ const FLOWS: [&str; 4] = ["udp4", "udp6", "tcp4", "tcp6"];
 pub(super) fn dependents(host: &Host, setting: &Setting) -> Vec<Setting> {
     let interface = match setting {
         Setting::Channels { interface } | Setting::Rings { interface } => interface,
+        // An interrupt whose CPUs all go offline gets all others (irq_migrate_all_off_this_cpu, kernel/irq/cpuhotplug.c, Linux
+        // 6.18).
+        Setting::SmtControl => return interrupts(host, &host.list("/proc/irq").unwrap_or_default()),
         _ => return Vec::new(),
     };
     let mut hanging = vec![Setting::RssTable { interface: interface.clone() }];
@@ -47,12 +50,16 @@ fn vectors(host: &Host, interface: &str) -> Vec<Setting> {
     // The vectors of a virtio device belong to its parent PCI device.
     let places = ["device", "device/.."].map(|place| format!("/sys/class/net/{interface}/{place}/msi_irqs"));
     let numbers = places.iter().find_map(|place| host.list(place).ok()).unwrap_or_default();
-    let vector = |irq: u32| {
+    interrupts(host, &numbers)
+}
+
+fn interrupts(host: &Host, numbers: &[String]) -> Vec<Setting> {
+    let interrupt = |irq: u32| {
         let actions = host.list(&format!("/proc/irq/{irq}")).unwrap_or_default();
         // The action is the only directory among the files of an interrupt.
         let action =
             actions.into_iter().find(|name| host.list(&format!("/proc/irq/{irq}/{name}")).is_ok())?;
         Some(Setting::IrqAffinity { irq, action })
     };
-    numbers.iter().filter_map(|number| number.parse().ok()).filter_map(vector).collect()
+    numbers.iter().filter_map(|number| number.parse().ok()).filter_map(interrupt).collect()
 }

@@ -57,7 +57,11 @@ impl TuneNamespace {
 pub(super) fn is_of_namespace(setting: &Setting) -> bool {
     let of_machine = matches!(
         setting,
-        Setting::ThreadCpus { .. } | Setting::IrqAffinity { .. } | Setting::Governor { .. } | Setting::Audit
+        Setting::ThreadCpus { .. }
+            | Setting::IrqAffinity { .. }
+            | Setting::Governor { .. }
+            | Setting::Audit
+            | Setting::SmtControl
     );
     !of_machine
 }

@@ -12,7 +12,7 @@ type CpuPart = (SegmentFill, &'static str, fn(&CpuShares) -> f64);
 const PARTS: [CpuPart; 7] = [
     (SegmentFill::Interrupt, "hard irq", |cpu| cpu.interrupt_ratio),
     (SegmentFill::Receive, "softirq", |cpu| cpu.softirq_ratio),
-    (SegmentFill::Passed, "server user", |cpu| cpu.server_user_ratio),
+    (SegmentFill::Waiting, "server user", |cpu| cpu.server_user_ratio),
     (SegmentFill::Tasks, "server kernel", |cpu| cpu.server_kernel_ratio),
     (SegmentFill::Transmit, "generator", |cpu| cpu.generator_ratio),
     (SegmentFill::Other, "other", |cpu| cpu.other_ratio),
