@@ -12,6 +12,7 @@ mod programs;
 #[cfg(test)]
 #[path = "../../cli/tests/command/schema.rs"]
 mod schema;
+mod schemas;
 mod soak;
 mod sys;
 mod user_tests;
@@ -44,6 +45,8 @@ enum XtaskCommand {
     /// Boot a guest with many CPUs and NUMA nodes, and run a command or tests in it.
     #[command(subcommand)]
     Guest(guest::GuestChore),
+    /// Write share/schemas, a JSON Schema for each document.
+    Schemas(schemas::SchemasCommand),
     /// Load a server while interface, MTU, workers and ports change; requires root.
     Soak(soak::SoakCommand),
     /// Write a host with known faults into a directory, for `linerate doctor --root`.
@@ -60,6 +63,7 @@ fn main() -> anyhow::Result<ExitCode> {
         XtaskCommand::Findings(findings) => findings.run(),
         XtaskCommand::Fuzz(fuzz) => fuzz.run(),
         XtaskCommand::Guest(guest) => guest.run(),
+        XtaskCommand::Schemas(schemas) => schemas.run(),
         XtaskCommand::Soak(soak) => soak.run(),
         XtaskCommand::Fixture(fixture) => fixture.run(),
         XtaskCommand::UserTests(tests) => tests.run(),

@@ -1,4 +1,4 @@
-//! The JSON documents hold what docs/schema.md says, and their figures agree with each other.
+//! The JSON documents match their schemas, and their figures agree with each other.
 
 use crate::schema::conforms;
 use crate::support;

@@ -1,81 +1,140 @@
-//! What docs/schema.md promises of the documents, read from it. xtask holds its own documents against it, too.
+//! Documents against their JSON Schemas in share/schemas. xtask holds its own documents against them, too.
 
-use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-pub(crate) const DOCUMENTED: &str = include_str!("../../../docs/schema.md");
+use serde_json::{Map, Value};
 
-/// The keys that are promised of a document, and of the things in its lists: `A finding:` is of those in `findings`.
-#[derive(Debug, Default)]
-pub(crate) struct DocumentedKeys {
-    pub(crate) keys: Vec<String>,
-    pub(crate) things: Vec<(String, Vec<String>)>,
+pub(crate) fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../share/schemas")
 }
 
-/// Fails unless `document` is of `schema`, and has all keys that docs/schema.md has in the tables of it.
+/// Fails unless `document` is of `schema`, is valid by it, and has no key that it does not describe.
 pub(crate) fn conforms(document: &Value, schema: &str) {
     assert_eq!(document["schema"], schema, "{document}");
-    let promise = DocumentedKeys::of(schema).unwrap_or_else(|| panic!("docs/schema.md has no {schema}"));
-    // Keys of a document with an envelope are those of its result.
-    let result = match document.get("result") {
-        Some(result) => {
-            let envelope =
-                DocumentedKeys::of("linerate.NAME/VERSION").expect("docs/schema.md has the envelope");
-            has(document, &envelope.keys, schema);
-            result
-        }
-        None => document,
-    };
-    has(result, &promise.keys, schema);
-    for (list, keys) in &promise.things {
-        for thing in result[list].as_array().map_or(&[][..], Vec::as_slice) {
-            has(thing, keys, &format!("{schema}, {list}"));
-        }
+    let name = schema.trim_start_matches("linerate.").split('/').next().unwrap_or_default();
+    let file = directory().join(format!("{name}.json"));
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let root: Value = serde_json::from_str(&text).expect("JSON");
+    if let Err(why) = (SchemaCheck { root: &root }).value(&root, document, "") {
+        panic!("{schema}: {why}\n{document}");
     }
 }
 
-fn has(value: &Value, keys: &[String], what: &str) {
-    for key in keys {
-        assert!(value.get(key).is_some(), "{what}: docs/schema.md promises '{key}', which is not in {value}");
-    }
+/// The keywords that `cargo xtask schemas` writes.
+const KEYWORDS: [&str; 17] = [
+    "$schema",
+    "$id",
+    "$defs",
+    "$ref",
+    "title",
+    "description",
+    "type",
+    "const",
+    "enum",
+    "anyOf",
+    "minimum",
+    "items",
+    "prefixItems",
+    "minItems",
+    "properties",
+    "required",
+    "additionalProperties",
+];
+
+struct SchemaCheck<'a> {
+    root: &'a Value,
 }
 
-/// The schemas that a heading names.
-pub(crate) fn named(heading: &'static str) -> impl Iterator<Item = &'static str> {
-    let words = heading.split('`').filter(|word| word.starts_with("linerate.") && word.contains('/'));
-    words.filter(|word| !word.contains(' '))
-}
-
-impl DocumentedKeys {
-    /// What is promised of a schema; none where nothing is.
-    pub(crate) fn of(schema: &str) -> Option<Self> {
-        let mut lines = DOCUMENTED
-            .lines()
-            .skip_while(|line| !(line.starts_with("## ") && named(line).any(|name| name == schema)));
-        lines.next()?;
-        let mut promise = Self::default();
-        let mut thing: Option<String> = None;
-        for line in lines.take_while(|line| !line.starts_with("## ")) {
-            if let Some(name) = thing_of(line) {
-                thing = Some(format!("{name}s"));
+impl SchemaCheck<'_> {
+    fn value(&self, schema: &Value, value: &Value, path: &str) -> Result<(), String> {
+        let Some(schema) = schema.as_object() else {
+            return if schema == true { Ok(()) } else { Err(format!("{path} must not be there")) };
+        };
+        if let Some(unknown) = schema.keys().find(|key| !KEYWORDS.contains(&key.as_str())) {
+            return Err(format!("the schema has the keyword {unknown}, which this test does not know"));
+        }
+        let wrong = |expected: &Value| Err(format!("{path} is {value}, not {expected}"));
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            let target = self.root.pointer(reference.trim_start_matches('#'));
+            return self.value(target.ok_or_else(|| format!("no {reference}"))?, value, path);
+        }
+        match schema.get("const") {
+            Some(expected) if expected != value => return wrong(expected),
+            _ => {}
+        }
+        match schema.get("enum") {
+            Some(words) if !words.as_array().is_some_and(|words| words.contains(value)) => {
+                return wrong(words);
             }
-            let Some(cell) = line.strip_prefix("| `").and_then(|row| row.split(" | ").next()) else {
-                continue;
-            };
-            let keys = cell.split('`').filter(|word| !word.starts_with([',', ' ']) && !word.is_empty());
-            let keys = keys.map(|key| key.trim_end_matches("[]").to_owned());
-            match &thing {
-                None => promise.keys.extend(keys),
-                Some(list) => match promise.things.iter_mut().find(|(name, _)| name == list) {
-                    Some((_, known)) => known.extend(keys),
-                    None => promise.things.push((list.clone(), keys.collect())),
-                },
+            _ => {}
+        }
+        if let Some(kinds) = schema.get("anyOf").and_then(Value::as_array) {
+            let tried: Vec<_> = kinds.iter().map(|kind| self.value(kind, value, path)).collect();
+            if tried.iter().all(Result::is_err) {
+                let why: Vec<String> = tried.into_iter().filter_map(Result::err).collect();
+                return Err(why.join("; "));
             }
         }
-        Some(promise)
+        if let Some(kind) = schema.get("type") {
+            let kinds = kind.as_array().map_or(std::slice::from_ref(kind), Vec::as_slice);
+            if !kinds.iter().any(|kind| is_of(value, kind)) {
+                return wrong(kind);
+            }
+        }
+        if schema.get("minimum").and_then(Value::as_f64) > value.as_f64() && value.is_number() {
+            return Err(format!("{path} is {value}, below its minimum"));
+        }
+        if let Some(object) = value.as_object() {
+            self.object(schema, object, path)?;
+        }
+        for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+            let fixed = schema.get("prefixItems").and_then(|fixed| fixed.get(index));
+            if let Some(of) = fixed.or(schema.get("items")) {
+                self.value(of, item, &format!("{path}/{index}"))?;
+            }
+        }
+        let least = schema.get("minItems").and_then(Value::as_u64).unwrap_or(0);
+        if value.as_array().is_some_and(|items| (items.len() as u64) < least) {
+            return Err(format!("{path} has fewer than {least} items"));
+        }
+        Ok(())
+    }
+
+    fn object(
+        &self,
+        schema: &Map<String, Value>,
+        object: &Map<String, Value>,
+        path: &str,
+    ) -> Result<(), String> {
+        for key in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
+            if key.as_str().is_none_or(|key| !object.contains_key(key)) {
+                return Err(format!("{path} has no {key}"));
+            }
+        }
+        let properties = schema.get("properties");
+        for (key, item) in object {
+            let at = format!("{path}/{key}");
+            match (properties.and_then(|of| of.get(key)), schema.get("additionalProperties")) {
+                (Some(of), _) | (None, Some(of)) => self.value(of, item, &at)?,
+                // JSON Schema allows it, and so would not see that a schema lags behind.
+                (None, None) if properties.is_some() => return Err(format!("{at} is not in the schema")),
+                (None, None) => {}
+            }
+        }
+        Ok(())
     }
 }
 
-/// The `step` of a line that is `A step:`.
-fn thing_of(line: &str) -> Option<&str> {
-    line.strip_prefix("A ")?.strip_suffix(':').filter(|name| !name.contains(' '))
+fn is_of(value: &Value, kind: &Value) -> bool {
+    match kind.as_str() {
+        Some("null") => value.is_null(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => value.is_u64() || value.is_i64(),
+        Some("number") => value.is_number(),
+        Some("string") => value.is_string(),
+        Some("array") => value.is_array(),
+        Some("object") => value.is_object(),
+        _ => false,
+    }
 }

@@ -33,7 +33,7 @@ struct StreamEvent<'a, T: Serialize> {
 
 /// The first line of a stream.
 #[derive(Serialize)]
-struct StreamStart<'a> {
+struct LoadStreamStart<'a> {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
@@ -67,7 +67,10 @@ impl LoadOutputs {
     /// A generator is ready.
     pub(crate) fn started(&mut self, generator: &GeneratorDescription) -> Result<()> {
         let version = env!("CARGO_PKG_VERSION");
-        self.event("start", &StreamStart { schema: STREAM_SCHEMA, version, argv: output::argv(), generator });
+        self.event(
+            "start",
+            &LoadStreamStart { schema: STREAM_SCHEMA, version, argv: output::argv(), generator },
+        );
         match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
             Some(error) => Err(error),
             None => Ok(()),

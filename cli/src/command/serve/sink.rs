@@ -23,7 +23,7 @@ const STREAM_SCHEMA: &str = "linerate.sink-stream/1";
 
 /// The first line of a stream.
 #[derive(Serialize)]
-struct StreamStart {
+struct SinkStreamStart {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
@@ -83,7 +83,8 @@ impl SinkServeArgs {
         let mut stream = self.json_stream.as_deref().map(EventStream::open).transpose()?;
         if let Some(stream) = &mut stream {
             let version = env!("CARGO_PKG_VERSION");
-            stream.event("start", &StreamStart { schema: STREAM_SCHEMA, version, argv: output::argv() })?;
+            stream
+                .event("start", &SinkStreamStart { schema: STREAM_SCHEMA, version, argv: output::argv() })?;
         }
         let prints_text = self.json_stream.as_deref() != Some("-") && !self.server.prints_json();
         let workers: Arc<Mutex<Vec<Arc<SinkBytes>>>> = Arc::default();

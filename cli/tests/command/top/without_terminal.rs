@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{lab, on_receiver};
+use crate::schema::conforms;
 use crate::support::linerate;
 
 fn text(bytes: &[u8]) -> String {
@@ -31,7 +32,7 @@ fn once_prints_the_host_as_text_and_as_json() {
 
     let output = on_receiver(&lab, &["top", "--once", "--json", "--interval", "0.2"]);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(document["schema"], "linerate.top/2");
+    conforms(&document, "linerate.top/2");
     let document = &document["result"];
     assert!(document["interval_seconds"].as_f64().is_some_and(|seconds| seconds >= 0.2), "{document:#}");
     assert!(document["cpus"].as_array().is_some_and(|cpus| !cpus.is_empty()));

@@ -1,4 +1,4 @@
-//! The documents of a tune, from its plan to its history, have the keys that docs/schema.md promises.
+//! The documents of a tune, from its plan to its history, match their schemas.
 
 use std::fs;
 

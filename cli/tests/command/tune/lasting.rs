@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::scene::{TuneTestLab, text};
+use crate::schema::conforms;
 
 #[test]
 fn what_persists_is_shown_written_and_removed_again() {
@@ -31,6 +32,7 @@ fn what_persists_is_shown_written_and_removed_again() {
     assert!(out.contains("/etc/linerate/tune.json\n  {"), "{out}");
     let document = fs::read_to_string(image.join("etc/linerate/tune.json")).expect("written");
     let document: Value = serde_json::from_str(&document).expect("a document");
+    conforms(&document, "linerate.persisted/1");
     let lasting = document["settings"].as_array().expect("settings");
     let has = |wanted: &Value| lasting.iter().any(|one| one["setting"] == *wanted);
     assert!(has(&queue), "what was right already: {document}");
