@@ -9,9 +9,7 @@ use crate::process;
 use crate::registry::{CleanScope, HolderKind, HostState, LabRegistry, LabState, RegistryEntry};
 use crate::rtnetlink;
 use crate::topology::{LabLink, LabShape, RECEIVER, sender_name};
-use crate::wire::{
-    LOOPBACK, await_running, in_host, make_pair, receive_by_napi, refused, set_up, why_no_ipv6,
-};
+use crate::wire::{await_running, in_host, make_pair, receive_by_napi, refused, set_up, why_no_ipv6};
 
 /// A receiver and one or more senders, each with a link of its own to the receiver.
 ///
@@ -105,10 +103,10 @@ impl Lab {
         }
         for host in self.hosts() {
             in_host(host, |route| {
-                route.change(rtnetlink::link_up(LOOPBACK)).map_err(refused("bring up lo"))?;
+                route.change(rtnetlink::link_up(rtnetlink::LOOPBACK)).map_err(refused("bring up lo"))?;
                 for mark in marks {
                     route
-                        .replace(rtnetlink::address(LOOPBACK, mark.into(), 32))
+                        .replace(rtnetlink::address(rtnetlink::LOOPBACK, mark.into(), 32))
                         .map_err(refused("mark lo with an address"))?;
                 }
                 Ok(())

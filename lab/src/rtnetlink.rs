@@ -22,6 +22,9 @@ pub(crate) use message::{
 
 pub(crate) type Mac = [u8; 6];
 
+/// Index of `lo` in every namespace (`LOOPBACK_IFINDEX` of net/flow.h).
+pub(crate) const LOOPBACK: u32 = 1;
+
 /// `RTMGRP_LINK` of linux/rtnetlink.h: changes of links.
 const GROUP_LINK: u32 = 1;
 /// `NLMSGERR_ATTR_MSG` of linux/netlink.h (since Linux 4.12).

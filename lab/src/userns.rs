@@ -107,7 +107,7 @@ fn become_root(uid: u32, gid: u32) -> Result<(), (&'static str, io::Error)> {
         .map_err(|e| ("making mounts private", e.into()))?;
     RtnetlinkConnection::open()
         .map_err(|e| ("opening a netlink socket", e))?
-        .change(rtnetlink::link_up(crate::wire::LOOPBACK))
+        .change(rtnetlink::link_up(rtnetlink::LOOPBACK))
         .map_err(|refused| ("bringing up lo", refused.source))
 }
 

@@ -14,9 +14,6 @@ use crate::topology::{LabLink, LinkEnd};
 /// Longest wait for a link, which usually takes milliseconds.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Index of `lo` in every namespace (`LOOPBACK_IFINDEX` of net/flow.h).
-pub(crate) const LOOPBACK: u32 = 1;
-
 /// An error has a description of the request.
 pub(crate) type Step<T> = std::result::Result<T, (String, RtnetlinkRefusal)>;
 

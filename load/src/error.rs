@@ -103,7 +103,7 @@ pub enum GeneratorError {
     #[error("rate of {0} requests/s: it must be a positive number of at most 1e9")]
     Rate(f64),
     /// A window of zero or above [`crate::generator::MAX_WINDOW`].
-    #[error("window of {0} outstanding requests a flow: it must be 1 to {most}", most = crate::generator::MAX_WINDOW)]
+    #[error("window of {0} outstanding requests a flow: it must be 1 to {most}", most = crate::limits::MAX_WINDOW)]
     Window(u32),
     /// A slot without duration.
     #[error("slot of zero duration: give it at least a millisecond")]
@@ -120,7 +120,7 @@ pub enum GeneratorError {
         ago: std::time::Duration,
     },
     /// An interval too short to be accounted for.
-    #[error("interval too short: give it at least {} ms", crate::generator::LEAST_INTERVAL.as_millis())]
+    #[error("interval too short: give it at least {} ms", crate::limits::LEAST_INTERVAL.as_millis())]
     Interval,
     /// A workload that the backend cannot carry.
     #[error("workload {workload} needs {needs}")]
@@ -133,7 +133,7 @@ pub enum GeneratorError {
         problem: String,
     },
     /// A burst of zero or above [`crate::generator::MAX_BURST`].
-    #[error("burst of {0} requests: it must be 1 to {most}", most = crate::generator::MAX_BURST)]
+    #[error("burst of {0} requests: it must be 1 to {most}", most = crate::limits::MAX_BURST)]
     Burst(usize),
     /// A system call failed.
     #[error("{what}: {source}")]

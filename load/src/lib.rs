@@ -44,6 +44,7 @@ mod error;
 pub mod generator;
 pub mod header;
 mod latency;
+mod limits;
 mod outcome;
 pub mod perf;
 pub mod report;

@@ -1,5 +1,6 @@
 //! `linerate top`: the packet path as it runs, stage by stage. Changes nothing.
 
+mod event;
 mod feed;
 mod jobs;
 mod record;

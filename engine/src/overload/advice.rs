@@ -199,17 +199,6 @@ fn parse_cpu_mask(text: &str) -> Option<BTreeSet<u32>> {
     Some(cpus)
 }
 
-/// A list such as `0-3,8`.
-pub(super) fn parse_cpu_list(text: &str) -> Option<BTreeSet<u32>> {
-    let mut cpus = BTreeSet::new();
-    for range in text.split(',').filter(|range| !range.is_empty()) {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

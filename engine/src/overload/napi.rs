@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::advice::parse_cpu_list;
-
 // Most bytes of a thread's name before Linux 5.17 (`TASK_COMM_LEN` without its end).
 const SHORT: usize = 15;
 
@@ -47,6 +45,17 @@ fn is_real_time(stat: &str) -> Option<bool> {
     let (_, from_third) = stat.rsplit_once(") ")?;
     let policy: i32 = from_third.split(' ').nth(41 - 3)?.parse().ok()?;
     Some(matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE))
+}
+
+/// A list such as `0-3,8`.
+pub(super) fn parse_cpu_list(text: &str) -> Option<BTreeSet<u32>> {
+    let mut cpus = BTreeSet::new();
+    for range in text.split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
 }
 
 #[cfg(test)]

@@ -27,14 +27,7 @@ pub use builder::{GeneratorBackend, GeneratorBuilder, LiveFrames};
 pub use socket::SocketGenerator;
 pub use xdp::XdpGenerator;
 
-/// The most outstanding requests a flow may have in window mode.
-pub const MAX_WINDOW: u32 = 1 << 16;
-
-/// The most requests sent by one system call.
-pub const MAX_BURST: usize = 64;
-
-/// The shortest interval that is accounted for.
-pub const LEAST_INTERVAL: Duration = Duration::from_millis(10);
+pub use crate::limits::{LEAST_INTERVAL, MAX_BURST, MAX_WINDOW};
 
 /// Requests per second and thread that clones reach with time to spare.
 pub const CLONES_PER_SECOND: f64 = 750e3;

@@ -5,24 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Error;
-use linerate_host::live::{LiveHost, Snapshot};
-use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use linerate_host::live::LiveHost;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use super::jobs::JobResult;
+use super::event::SessionEvent;
 use super::record::RecordFile;
 use crate::interrupt::InterruptFlag;
-
-pub(super) enum SessionEvent {
-    Picture(Box<Snapshot>),
-    Key(KeyEvent),
-    /// The screen has another size.
-    Resized,
-    /// A signal requests the end.
-    Stop,
-    // The terminal or the host can no longer be read, or recording failed.
-    Failed(Error),
-    Done(JobResult),
-}
 
 /// Reads a host at intervals until it is dropped.
 pub(super) struct HostWatcher {

@@ -12,7 +12,7 @@ use linerate_trace::drops::seen::{NamespaceScope, PortSubject};
 use linerate_trace::drops::{DropsResult, DropsWatch, PacketAccounting};
 use linerate_trace::flame::{self, ProfileView, StackProfile, draw};
 
-use super::feed::SessionEvent;
+use super::event::{JobResult, SessionEvent};
 use crate::envelope::Envelope;
 use crate::origin::{HostSummary, unix_seconds};
 use crate::output::OutputTarget;
@@ -25,15 +25,6 @@ const TIME: Duration = Duration::from_secs(5);
 
 /// How wide the books are written.
 const WIDTH: usize = 94;
-
-/// How it ended.
-pub(super) enum JobResult {
-    /// The books, as lines.
-    Drops(Vec<String>),
-    /// The file of a flame graph.
-    Flame(String),
-    Failed(String),
-}
 
 /// Starts them.
 pub(super) struct JobRunner {

@@ -11,8 +11,9 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 
 use super::TopArgs;
-use super::feed::{HostWatcher, SessionEvent, heed, listen};
-use super::jobs::{JobResult, JobRunner};
+use super::event::{JobResult, SessionEvent};
+use super::feed::{HostWatcher, heed, listen};
+use super::jobs::JobRunner;
 use super::record::RecordFile;
 use super::replay::ReplayPosition;
 use crate::interrupt::InterruptFlag;

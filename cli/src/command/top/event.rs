@@ -1,0 +1,26 @@
+//! What the threads of a session send to it.
+
+use anyhow::Error;
+use linerate_host::live::Snapshot;
+use ratatui::crossterm::event::KeyEvent;
+
+pub(super) enum SessionEvent {
+    Picture(Box<Snapshot>),
+    Key(KeyEvent),
+    /// The screen has another size.
+    Resized,
+    /// A signal requests the end.
+    Stop,
+    // The terminal or the host can no longer be read, or recording failed.
+    Failed(Error),
+    Done(JobResult),
+}
+
+/// How a job ended.
+pub(super) enum JobResult {
+    /// The books, as lines.
+    Drops(Vec<String>),
+    /// The file of a flame graph.
+    Flame(String),
+    Failed(String),
+}
