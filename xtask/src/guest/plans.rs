@@ -47,15 +47,15 @@ pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Re
 fn tuned(guest: &mut GuestSession, interface: &str) -> anyhow::Result<Vec<String>> {
     let mut failed = Vec::new();
     let before = GuestState::of(guest, interface)?;
-    let (changes, findings) = plan(guest, interface, "--port 4000 --watch 3")?;
+    let (changes, findings) = plan(guest, interface, "--port 4000 --interval 3")?;
     println!("  {interface} under load: {} changes, doctor finds {findings}", changes.len());
     for change in &changes {
         println!("    {change}");
     }
     failed.extend(unexplained(interface, &changes));
-    let apply = format!("linerate tune apply --interface {interface} --port 4000 --watch 3 --yes");
+    let apply = format!("linerate tune apply --interface {interface} --port 4000 --interval 3 --yes");
     failed.extend(guest.failure_of(&apply, 1)?);
-    let (again, _) = plan(guest, interface, "--port 4000 --watch 3")?;
+    let (again, _) = plan(guest, interface, "--port 4000 --interval 3")?;
     if !again.is_empty() {
         failed.push(format!("{interface}: planned again after apply: {}", shown(&again)));
     }

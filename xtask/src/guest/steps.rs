@@ -115,14 +115,14 @@ const TWO_NODES: [ManualStep; 9] = [
         what: "one flow to virtio-net",
         change: SERVER,
         traffic: Some(FlowCount::One),
-        doctor: "--interface vnet0 --watch 5",
+        doctor: "--interface vnet0 --interval 5",
         present: &["softirq.skew"],
         ..UNCHANGED
     },
     ManualStep {
         what: "many flows to virtio-net",
         traffic: Some(FlowCount::Many),
-        doctor: "--interface vnet0 --watch 5",
+        doctor: "--interface vnet0 --interval 5",
         absent: &[
             "softirq.skew",
             "rss.single-flow",

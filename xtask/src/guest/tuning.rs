@@ -100,7 +100,7 @@ pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
         failed.push("tune: doctor finds less than three things of severity high to begin with".to_owned());
     }
     let before = GuestState::of(guest, "igb0")?;
-    let command = "linerate tune apply --for udp-server --interface igb0 --watch 5 --yes";
+    let command = "linerate tune apply --for udp-server --interface igb0 --interval 5 --yes";
     // The same load as before: a service that uses little CPU time is not tuned.
     // 1: doctor still finds something, which is judged below.
     failed.extend(traffic(guest, ENOUGH, |guest| guest.failure_of(command, 1))?);
@@ -194,7 +194,7 @@ fn traffic<T>(
 
 /// Findings of doctor for `igb0` under load: ids by severity.
 fn findings(guest: &mut GuestSession, per_second: u32) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
-    let command = "linerate doctor --interface igb0 --watch 5 --json -";
+    let command = "linerate doctor --interface igb0 --interval 5 --json -";
     let document = traffic(guest, per_second, |guest| guest.json(command))?;
     let findings = document["result"]["findings"].as_array().context("doctor's document has no findings")?;
     let mut found = BTreeMap::<String, Vec<String>>::new();

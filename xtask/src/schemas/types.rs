@@ -39,7 +39,7 @@ impl<'a> SchemaDefinitions<'a> {
 
     /// A reference to the definition of a type.
     pub(super) fn reference(&mut self, name: &str) -> Result<Value> {
-        self.named("cli", name, TypeArguments::new())
+        self.named("cli", name, &TypeArguments::new())
     }
 
     /// The schema of a type itself; parameters may be anything.
@@ -49,17 +49,17 @@ impl<'a> SchemaDefinitions<'a> {
         self.item(krate, item, &arguments)
     }
 
-    fn named(&mut self, krate: &'static str, name: &str, arguments: TypeArguments) -> Result<Value> {
-        if let Some(schema) = serialized_by_hand(name, &arguments) {
+    fn named(&mut self, krate: &'static str, name: &str, arguments: &TypeArguments) -> Result<Value> {
+        if let Some(schema) = serialized_by_hand(name, arguments) {
             return Ok(schema);
         }
         let (krate, item) = self.sources.find(name, krate)?;
         if !arguments.is_empty() || matches!(item, Item::Type(_)) {
-            return self.item(krate, item, &arguments).with_context(|| format!("in {name}"));
+            return self.item(krate, item, arguments).with_context(|| format!("in {name}"));
         }
         if !self.made.contains_key(name) {
             self.made.insert(name.to_owned(), None);
-            let schema = self.item(krate, item, &arguments).with_context(|| format!("in {name}"))?;
+            let schema = self.item(krate, item, arguments).with_context(|| format!("in {name}"))?;
             self.made.insert(name.to_owned(), Some(schema));
         }
         Ok(json!({"$ref": format!("#/$defs/{name}")}))
@@ -94,7 +94,7 @@ impl<'a> SchemaDefinitions<'a> {
                     .iter()
                     .map(|field| self.of_type(&field.ty, scope))
                     .collect::<Result<_>>()?;
-                Ok(tuple(items))
+                Ok(tuple(&items))
             }
             Fields::Named(fields) if serde.has("transparent") => self.of_type(&fields.named[0].ty, scope),
             Fields::Named(fields) => {
@@ -206,12 +206,12 @@ impl<'a> SchemaDefinitions<'a> {
         match of {
             Type::Reference(reference) => self.of_type(&reference.elem, scope),
             Type::Paren(inner) => self.of_type(&inner.elem, scope),
-            Type::Slice(slice) => Ok(array(self.of_type(&slice.elem, scope)?)),
-            Type::Array(items) => Ok(array(self.of_type(&items.elem, scope)?)),
+            Type::Slice(slice) => Ok(array(&self.of_type(&slice.elem, scope)?)),
+            Type::Array(items) => Ok(array(&self.of_type(&items.elem, scope)?)),
             Type::Tuple(items) => {
                 let items =
-                    items.elems.iter().map(|item| self.of_type(item, scope)).collect::<Result<_>>()?;
-                Ok(tuple(items))
+                    items.elems.iter().map(|item| self.of_type(item, scope)).collect::<Result<Vec<_>>>()?;
+                Ok(tuple(&items))
             }
             Type::Path(path) => {
                 let segment = path.path.segments.last().context("a type has a name")?;
@@ -248,7 +248,7 @@ impl<'a> SchemaDefinitions<'a> {
             ("Value", _) => json!(true),
             ("Box" | "Arc" | "Rc" | "Cow", Some(of)) => of,
             ("Option", Some(of)) => optional(of),
-            ("Vec" | "BTreeSet" | "HashSet" | "VecDeque", Some(of)) => array(of),
+            ("Vec" | "BTreeSet" | "HashSet" | "VecDeque", Some(of)) => array(&of),
             ("BTreeMap" | "HashMap", Some(of)) => json!({"type": "object", "additionalProperties": of}),
             (_, last) => {
                 let (_, item) = match serialized_by_hand(name, &TypeArguments::new()) {
@@ -262,7 +262,7 @@ impl<'a> SchemaDefinitions<'a> {
                 };
                 inner.extend(last);
                 let arguments = parameters(item).into_iter().zip(inner).collect();
-                self.named(scope.krate, name, arguments)?
+                self.named(scope.krate, name, &arguments)?
             }
         })
     }
@@ -308,11 +308,11 @@ fn optional(mut of: Value) -> Value {
     }
 }
 
-fn array(items: Value) -> Value {
+fn array(items: &Value) -> Value {
     json!({"type": "array", "items": items})
 }
 
-fn tuple(items: Vec<Value>) -> Value {
+fn tuple(items: &[Value]) -> Value {
     json!({"type": "array", "prefixItems": items, "minItems": items.len(), "items": false})
 }
 
