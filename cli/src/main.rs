@@ -8,12 +8,12 @@ mod envelope;
 mod interrupt;
 mod manual;
 mod metrics;
-#[allow(dead_code, reason = "of commands without an envelope yet")]
 mod origin;
 mod output;
 mod progress;
 mod quantity;
 mod render;
+mod suggestion;
 mod top;
 mod view;
 

@@ -18,6 +18,7 @@ use super::netns::NetnsArgs;
 use super::results::ResultArgs;
 use super::tune::measured_tunes;
 use crate::interrupt::InterruptFlag;
+use crate::suggestion::SuggestedValues;
 use crate::view::doctor::{self, DoctorResult};
 use arguments::{HostScopeArgs, SeverityLevel};
 use reading::ObservedHost;
@@ -40,7 +41,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = SeverityLevel::Low)]
     fail_on: SeverityLevel,
     /// Explain a finding by its id, a stage by its name, or list all
-    #[arg(long, value_name = "ID", exclusive = true)]
+    #[arg(long, value_name = "ID", exclusive = true, value_parser = SuggestedValues::findings(), hide_possible_values = true)]
     explain: Option<String>,
 }
 

@@ -15,6 +15,7 @@ use crate::command::ladder_args::{LadderRunArgs, write_report};
 use crate::interrupt::InterruptFlag;
 use crate::origin;
 use crate::progress::RunProgress;
+use crate::suggestion::SuggestedValues;
 
 /// Run the ladder between two temporary hosts on this machine, and report.
 #[derive(Debug, Args)]
@@ -66,7 +67,7 @@ struct LabRunArgs {
     queues: Option<u32>,
     /// Measure this server instead of linerate's own: nsd, knot, unbound, ..., a recipe file (.toml), or
     /// a command with {address}, {port} and {workers}
-    #[arg(long, value_name = "SERVER")]
+    #[arg(long, value_name = "SERVER", value_parser = SuggestedValues::recipes(), hide_possible_values = true)]
     server: Option<String>,
     /// Requests for the server: dns:FILE, ntp, radius:FILE, raw:FILE or echo [default: the recipe's]
     #[arg(long, value_name = "WORKLOAD", requires = "server")]

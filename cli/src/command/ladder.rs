@@ -28,6 +28,7 @@ use crate::progress::RunProgress;
 use crate::quantity;
 use crate::render::ladder_changes;
 use crate::render::style::TextStyle;
+use crate::suggestion::SuggestedValues;
 
 /// Run the ladder on a real interface of this host, with generators on other hosts, and report.
 ///
@@ -57,7 +58,7 @@ pub(crate) struct LadderArgs {
     #[arg(long, value_name = "RATIO", requires = "port", value_parser = quantity::parse_share)]
     guard_loss: Option<f64>,
     /// Profile: a name (`tune profiles` lists them) or a file such as ./mine.toml
-    #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server")]
+    #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server", value_parser = SuggestedValues::profiles(), hide_possible_values = true)]
     goal: String,
     #[command(flatten)]
     running: LadderRunArgs,

@@ -19,6 +19,7 @@ use crate::envelope::Envelope;
 use crate::origin::{HostSummary, Warning};
 use crate::output::{self, OutputTarget};
 use crate::quantity;
+use crate::suggestion::SuggestedValues;
 
 #[derive(Debug, Args)]
 pub(crate) struct LadderRunArgs {
@@ -29,7 +30,7 @@ pub(crate) struct LadderRunArgs {
     #[arg(long, value_name = "S")]
     time: Option<f64>,
     /// Run only these steps (and the baseline): comma-separated identifiers
-    #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',', value_parser = SuggestedValues::steps(), hide_possible_values = true)]
     steps: Option<Vec<String>>,
     /// List the steps and end
     #[arg(long)]

@@ -281,7 +281,7 @@ fn interface_section(paths: &InterfacePaths, service: Option<&DrawnService>, has
     let width = if has_rates {
         "The width of a line is the packet rate on it. Hover over a line to read it."
     } else {
-        "All lines have the same width, because one reading has no packet rates. Two readings (--watch) have."
+        "All lines have the same width, because one reading has no packet rates. Two readings (--interval) have."
     };
     // Formatting into a string fails only if a Display implementation does, and none here can.
     let svg = drawing.render().unwrap_or_default();

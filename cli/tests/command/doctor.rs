@@ -78,7 +78,7 @@ fn manifest(file: &Path) -> Value {
 fn a_capture_of_this_machine_is_read_back() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("here.tar.gz");
-    let captured = linerate(&["doctor", "capture", text(&file), "--watch", "0.2"]);
+    let captured = linerate(&["doctor", "capture", text(&file), "--interval", "0.2"]);
     assert_eq!(captured.status.code(), Some(0), "{}", String::from_utf8_lossy(&captured.stderr));
     conforms(&manifest(&file), "linerate.capture/1");
     let read = json(&linerate(&["doctor", "--root", text(&file), "--json", "-"]));
@@ -172,7 +172,7 @@ fn a_port_where_nobody_listens_is_told() {
 #[test]
 fn an_interrupted_watch_shows_the_first_reading() {
     let mut child = Command::new(support::program())
-        .args(["doctor", "--watch", "600", "--json", "-"])
+        .args(["doctor", "--interval", "600", "--json", "-"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -219,7 +219,7 @@ fn nothing_on_the_host_is_written() {
             command.arg("-E").arg(format!("ETHTOOL_LOG={}", log.display()));
         }
         let output =
-            command.arg(support::program()).args(["doctor", "--watch", "0.2"]).output().expect("started");
+            command.arg(support::program()).args(["doctor", "--interval", "0.2"]).output().expect("started");
         (output, std::fs::read_to_string(&trace).unwrap_or_default())
     };
     let (output, traced) = run(false);
@@ -259,7 +259,7 @@ fn what_goes_away_between_two_readings_is_unknown() {
 #[test]
 fn a_watch_of_a_capture_needs_two_readings() {
     let tree = tree("million-packets");
-    let run = || linerate(&["doctor", "--root", text(tree.path()), "--watch", "1"]);
+    let run = || linerate(&["doctor", "--root", text(tree.path()), "--interval", "1"]);
     assert_eq!(run().status.code(), Some(1));
     std::fs::remove_dir_all(tree.path().join("later")).expect("it was there");
     let output = run();

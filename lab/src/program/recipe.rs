@@ -85,10 +85,14 @@ macro_rules! built_in {
 built_in!("bind" "chrony" "coredns" "dnsmasq" "freeradius" "knot" "nsd" "pdns" "rsyslog" "unbound");
 
 fn names() -> String {
-    BUILT_IN.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    ServerRecipe::built_in_names().collect::<Vec<_>>().join(", ")
 }
 
 impl ServerRecipe {
+    pub fn built_in_names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
     /// The recipe that `--server` names: built in, a file, or a command.
     ///
     /// # Errors

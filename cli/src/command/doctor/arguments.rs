@@ -19,8 +19,8 @@ pub(crate) struct ScopeArgs {
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     /// Read the counters twice, this many seconds apart, and judge by the difference
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) watch: Option<Duration>,
+    #[arg(long, alias = "watch", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) interval: Option<Duration>,
 }
 
 /// A host and a part of it.
@@ -47,8 +47,8 @@ pub(crate) enum SeverityLevel {
 
 impl ScopeArgs {
     /// The same, with one reading.
-    pub(crate) fn without_watch(&self) -> Self {
-        Self { watch: None, ..self.clone() }
+    pub(crate) fn without_interval(&self) -> Self {
+        Self { interval: None, ..self.clone() }
     }
 
     // The named interfaces and services; `None` without any.

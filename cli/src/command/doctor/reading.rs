@@ -19,7 +19,7 @@ pub(crate) struct ObservedHost {
     /// Whether all reads are recorded.
     keep: bool,
     pub(crate) scope: Scope,
-    watch: Option<Duration>,
+    interval: Option<Duration>,
     live: bool,
     unix_seconds: Option<u64>,
 }
@@ -44,8 +44,8 @@ impl ObservedHost {
             Some(root) => {
                 let OpenedCapture { first, later, about } = OpenedCapture::open(root)?;
                 ensure!(
-                    sight.aim.watch.is_none() || later.is_some(),
-                    "--watch needs two readings: {} holds one reading (doctor capture --watch takes two)",
+                    sight.aim.interval.is_none() || later.is_some(),
+                    "--interval needs two readings: {} holds one reading (doctor capture --interval takes two)",
                     root.display()
                 );
                 (first, later, about)
@@ -59,7 +59,7 @@ impl ObservedHost {
             later: later.map(kept),
             keep,
             scope: sight.aim.scope().or(captured).unwrap_or_default(),
-            watch: sight.aim.watch,
+            interval: sight.aim.interval,
             live: sight.root.is_none(),
             unix_seconds: about.map(|about| about.unix_seconds),
         };
@@ -94,14 +94,14 @@ impl ObservedHost {
         }
     }
 
-    /// Reads once, or twice with `--watch` and no interrupt.
+    /// Reads once, or twice with `--interval` and no interrupt.
     pub(crate) fn read(self, interrupt: &InterruptFlag) -> Result<HostReadings> {
         let mut unix_seconds = if self.live { origin::unix_seconds() } else { self.unix_seconds };
         let first = PacketPath::observe(&self.first, &self.scope);
         self.check_services(&first)?;
-        let Self { first: host, later, keep, scope, watch, live, .. } = self;
+        let Self { first: host, later, keep, scope, interval, live, .. } = self;
         let mut hosts = vec![host];
-        let again = match (watch, live) {
+        let again = match (interval, live) {
             (Some(time), true) if wait(time, interrupt)? => {
                 Some(if keep { Host::live().recording() } else { Host::live() })
             }

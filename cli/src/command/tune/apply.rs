@@ -41,7 +41,7 @@ pub(super) struct TuneApplyArgs {
     #[command(flatten)]
     choice: ProfileArgs,
     /// Apply this plan, written by `tune plan --json`, instead of a new one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "goal", "only", "except", "anyway"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "interval", "goal", "only", "except", "anyway"])]
     plan: Option<PathBuf>,
     /// Finish the tune that was interrupted
     #[arg(long, conflicts_with_all = ["plan", "for_duration", "until_confirmed"])]
@@ -391,7 +391,7 @@ impl TuneTask {
     fn diagnose(&self, interrupt: &InterruptFlag) -> Result<Diagnosis> {
         let sight = match &self.planner {
             // Counters need time to show an effect.
-            Some(planner) => HostScopeArgs { aim: planner.sight.aim.without_watch(), root: None },
+            Some(planner) => HostScopeArgs { aim: planner.sight.aim.without_interval(), root: None },
             None => HostScopeArgs::default(),
         };
         let readings = ObservedHost::open(&sight, false)?.read(interrupt)?;

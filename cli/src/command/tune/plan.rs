@@ -29,7 +29,7 @@ pub(super) struct TunePlanArgs {
     #[command(flatten)]
     choice: ProfileArgs,
     /// Print this plan, written by --json, instead of a new one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "root", "goal", "only", "except", "anyway"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "interval", "root", "goal", "only", "except", "anyway"])]
     plan: Option<PathBuf>,
     /// Write the plan as JSON, to be edited or for apply --plan; - is standard output
     #[arg(short = 'j', long, value_name = "FILE")]

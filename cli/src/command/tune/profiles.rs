@@ -11,17 +11,18 @@ use linerate_tune::TuneProfile;
 use crate::output;
 use crate::render::column::TextColumn;
 use crate::render::style::{TextStyle, TextTone};
+use crate::suggestion::SuggestedValues;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ProfileArgs {
     /// Profile: a name (`tune profiles` lists them) or a file such as ./mine.toml
-    #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server")]
+    #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server", value_parser = SuggestedValues::profiles(), hide_possible_values = true)]
     goal: String,
     /// Fix only these findings: comma-separated ids or stages
-    #[arg(long, value_name = "FINDING,..", value_delimiter = ',')]
+    #[arg(long, value_name = "FINDING,..", value_delimiter = ',', value_parser = SuggestedValues::findings(), hide_possible_values = true)]
     only: Vec<String>,
     /// Do not fix these findings: comma-separated ids or stages
-    #[arg(long, value_name = "FINDING,..", value_delimiter = ',')]
+    #[arg(long, value_name = "FINDING,..", value_delimiter = ',', value_parser = SuggestedValues::findings(), hide_possible_values = true)]
     except: Vec<String>,
     /// Include changes that are held back until another finding is fixed
     #[arg(long)]
@@ -81,7 +82,7 @@ fn must_be_known(name: &str) -> Result<()> {
 #[derive(Debug, Args)]
 pub(super) struct TuneProfilesArgs {
     /// Print this one, to be copied and changed [default: list them]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = SuggestedValues::profiles(), hide_possible_values = true)]
     name: Option<String>,
 }
 
