@@ -7,12 +7,12 @@
 pub mod comparison;
 pub mod difference;
 pub mod draw;
+#[cfg(test)]
+mod fixture;
 pub mod fold;
 pub mod profile;
 pub mod result;
 mod sample;
-#[cfg(test)]
-mod specimen;
 pub mod spots;
 
 pub use difference::ProfileDifference;

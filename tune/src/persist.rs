@@ -88,7 +88,7 @@ pub enum FileContent {
 /// Why the settings of a tune cannot persist.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistError {
-    #[error("no tune is in force, so that there is nothing to persist")]
+    #[error("no tune is in effect, so that there is nothing to persist")]
     Nothing,
     /// The device of a setting's interface is unknown.
     #[error("{setting}: the device of {interface} is not known, so that it would not be found again")]

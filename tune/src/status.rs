@@ -90,7 +90,7 @@ pub struct SettingStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SettingState {
-    InForce,
+    InEffect,
     /// Not changed, or not for long: the original value is in effect.
     NotMade {
         /// The host's error; `None` if the program ended before.
@@ -106,7 +106,7 @@ pub enum SettingState {
         tune: u64,
     },
     /// Restored by an undo that is incomplete.
-    PutBack,
+    Restored,
     /// The last boot ended it.
     EndedByBoot,
     /// Its device, queue or process is gone.
@@ -148,7 +148,7 @@ impl TuneStatus {
     pub fn needs_attention(&self) -> bool {
         let settled = matches!(self.state, TuneState::Made | TuneState::Running);
         let as_left = |setting: &SettingStatus| match setting.state {
-            SettingState::InForce | SettingState::Reset | SettingState::ChangedBy { .. } => true,
+            SettingState::InEffect | SettingState::Reset | SettingState::ChangedBy { .. } => true,
             // Servers replace their workers.
             SettingState::Gone { .. } => setting.setting.is_of_process(),
             _ => false,
@@ -243,7 +243,7 @@ impl StatusReader<'_> {
             setting: held.setting.clone(),
             name: here.as_ref().unwrap_or(&held.setting).to_string(),
             from: Some(held.first.clone()),
-            to: now.as_ref().and_then(|now| in_force(held, now)).or(held.wanted.as_ref()).cloned(),
+            to: now.as_ref().and_then(|now| in_effect(held, now)).or(held.wanted.as_ref()).cloned(),
             now,
             state,
         })
@@ -260,15 +260,15 @@ impl StatusReader<'_> {
         if let Some(tune) = later_holder(self.tunes, tune.begun.tune, &held.setting, now) {
             return SettingState::ChangedBy { tune };
         }
-        if held.outcome.as_ref().is_some_and(|outcome| put_back(outcome) && same(&held.first)) {
-            return SettingState::PutBack;
+        if held.outcome.as_ref().is_some_and(|outcome| is_restored(outcome) && same(&held.first)) {
+            return SettingState::Restored;
         }
         let (expected, first) = (held.expects(now), same(&held.first));
         match &held.wanted {
             None if expected => SettingState::Reset,
             None => SettingState::Drifted,
             Some(_) if first && earlier_boot == Some(true) => SettingState::EndedByBoot,
-            Some(_) if expected && in_force(held, now).is_some() => SettingState::InForce,
+            Some(_) if expected && in_effect(held, now).is_some() => SettingState::InEffect,
             // A refused write may have changed the value.
             Some(_) if expected => SettingState::NotMade { why: held.refused.clone() },
             Some(_) => SettingState::Drifted,
@@ -289,13 +289,13 @@ impl StatusReader<'_> {
 }
 
 /// The value of the tune that is in effect: the last one, or the one before if the last was not made.
-fn in_force<'a>(held: &'a TrackedSetting, now: &SettingValue) -> Option<&'a SettingValue> {
+fn in_effect<'a>(held: &'a TrackedSetting, now: &SettingValue) -> Option<&'a SettingValue> {
     let same =
         |value: &&SettingValue| held.setting.same(value, now) && !held.setting.same(value, &held.first);
     held.wanted.iter().chain(&held.made).find(same)
 }
 
-fn put_back(outcome: &UndoOutcome) -> bool {
+fn is_restored(outcome: &UndoOutcome) -> bool {
     matches!(outcome, UndoOutcome::Restored | UndoOutcome::Already)
 }
 

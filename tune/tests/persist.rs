@@ -1,4 +1,4 @@
-//! What is made to last, read by the programs that read it at boot, and put in force on a host with interfaces.
+//! What is made to last, read by the programs that read it at boot, and put in effect on a host with interfaces.
 
 use std::path::{Path, PathBuf};
 
@@ -94,8 +94,8 @@ fn programs_that_read_sysctls_at_boot_set_all_of_them() {
 }
 
 #[test]
-fn what_lasts_is_put_in_force_again_on_a_host_with_interfaces() {
-    let test = "what_lasts_is_put_in_force_again_on_a_host_with_interfaces";
+fn what_lasts_is_put_in_effect_again_on_a_host_with_interfaces() {
+    let test = "what_lasts_is_put_in_effect_again_on_a_host_with_interfaces";
     let Some(lab) = lab(test) else { return };
     let host = host(&lab);
     let queue = |direction, queue| Setting::QueueCpus { interface: "eth0".into(), direction, queue };

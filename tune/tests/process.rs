@@ -128,7 +128,7 @@ fn what_is_set_of_a_process_is_put_back_exactly() {
     let before = read();
     make(&scratch, &changes);
     assert_eq!(read(), changes.each_ref().map(|(_, to)| to.clone()));
-    assert!(states(&scratch).iter().all(|state| *state == SettingState::InForce));
+    assert!(states(&scratch).iter().all(|state| *state == SettingState::InEffect));
     let undone = undone(&scratch);
     assert!(undone.settings.iter().all(|one| one.outcome == UndoOutcome::Restored), "{undone:?}");
     assert_eq!(read(), before);

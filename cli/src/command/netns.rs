@@ -31,7 +31,7 @@ impl NetnsArgs {
 }
 
 /// Enters the namespace that a tune was made in: undone elsewhere, it would meet interfaces and sysctls
-/// of the same names that are others. The tune is the latest that is in force, unless told which.
+/// of the same names that are others. The tune is the latest that is in effect, unless told which.
 ///
 /// # Errors
 /// As [`NetnsArgs::enter`].

@@ -32,7 +32,8 @@ pub(crate) struct MetricReading {
 /// The meaning of a counter that is less than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CounterReset {
-    Anew,
+    /// It counts from zero again.
+    Restarted,
     /// It is 32 bits wide and wrapped.
     At32Bits,
     // It cannot be reset: the kernel's sums of idle time shrink a little at times.
@@ -83,13 +84,16 @@ impl GatheredSamples {
 
     // Adds a counter that starts at zero again when its source does.
     pub(crate) fn add_counter(&mut self, family: &'static MetricFamily, labels: &[&str], count: u64) {
-        self.add_source_counter(family, labels, (0, CounterReset::Anew), count);
+        self.add_source_counter(family, labels, (0, CounterReset::Restarted), count);
     }
 
     /// A gauge. The family's fold joins several values of one series.
     pub(crate) fn add_gauge(&mut self, family: &'static MetricFamily, labels: &[&str], value: f64) {
         let labels = owned(labels);
-        self.add(family, MetricReading { labels, source: 0, count: 0, restart: CounterReset::Anew, value });
+        self.add(
+            family,
+            MetricReading { labels, source: 0, count: 0, restart: CounterReset::Restarted, value },
+        );
     }
 
     /// The same of a whole number.

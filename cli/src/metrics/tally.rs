@@ -183,7 +183,7 @@ impl FamilyTotals {
                 source.last = if shrank && reading.restart == CounterReset::Never { last } else { count };
                 match reading.restart {
                     _ if !shrank => count - last,
-                    CounterReset::Anew => count,
+                    CounterReset::Restarted => count,
                     CounterReset::At32Bits => (count + (1 << 32)).saturating_sub(last),
                     CounterReset::Never => 0,
                 }

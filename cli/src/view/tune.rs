@@ -321,12 +321,12 @@ fn state(tune: &TuneStatus) -> (Tone, String) {
         TuneState::UndoRefused => (Tone::Bad, "undone except for settings that the host refused".to_owned()),
     };
     let count = |is: fn(&SettingState) -> bool| tune.settings.iter().filter(|one| is(&one.state)).count();
-    let in_effect = count(|state| matches!(state, SettingState::InForce));
+    let in_effect = count(|state| matches!(state, SettingState::InEffect));
     let others: Vec<String> = [
         (count(|state| matches!(state, SettingState::Reset)), "reset by another change of this tune"),
         (count(|state| matches!(state, SettingState::ChangedBy { .. })), "changed by a later tune"),
         (count(|state| matches!(state, SettingState::NotMade { .. })), "not made"),
-        (count(|state| matches!(state, SettingState::PutBack)), "restored"),
+        (count(|state| matches!(state, SettingState::Restored)), "restored"),
         (count(|state| matches!(state, SettingState::EndedByBoot)), "ended by the last boot"),
         (count(|state| matches!(state, SettingState::Drifted)), "changed by others since"),
         (count(|state| matches!(state, SettingState::Gone { .. })), "gone"),
@@ -367,7 +367,7 @@ fn setting_fact(setting: &SettingStatus) -> Fact {
     let name = &setting.name;
     let (from, to, now) = (value(&setting.from), value(&setting.to), value(&setting.now));
     let (label, text) = match &setting.state {
-        SettingState::InForce => ("in effect", format!("{name}: {now}, was {from}")),
+        SettingState::InEffect => ("in effect", format!("{name}: {now}, was {from}")),
         SettingState::NotMade { why } => {
             // The host's words begin with the setting.
             let why = why.as_ref().map(|why| why.strip_prefix(&format!("{name}: ")).unwrap_or(why));
@@ -376,7 +376,7 @@ fn setting_fact(setting: &SettingStatus) -> Fact {
         SettingState::Reset => ("reset", format!("{name}: {now}, was {from}")),
         SettingState::Drifted => ("drifted", format!("{name}: {now}; the tune set {to}, originally {from}")),
         SettingState::ChangedBy { tune } => ("changed", format!("{name}: {now}, set by tune {tune}")),
-        SettingState::PutBack => ("restored", format!("{name}: {now}")),
+        SettingState::Restored => ("restored", format!("{name}: {now}")),
         SettingState::EndedByBoot => ("ended", format!("{name}: {now}; the tune set {to}")),
         SettingState::Gone { why } => ("gone", format!("{name}: {why}")),
         SettingState::Unknown { why } => ("unknown", format!("{name}: {why}")),
@@ -385,7 +385,7 @@ fn setting_fact(setting: &SettingStatus) -> Fact {
 }
 
 fn is_as_left(state: &SettingState) -> bool {
-    matches!(state, SettingState::InForce | SettingState::Reset | SettingState::ChangedBy { .. })
+    matches!(state, SettingState::InEffect | SettingState::Reset | SettingState::ChangedBy { .. })
 }
 
 impl CommandResult for TuneHistory {

@@ -248,8 +248,8 @@ fn a_server_that_is_started_again_is_boosted_again() {
     let mut seen = |words: &str| assert!(lines.any(|line| line.contains(words)), "no '{words}'");
     seen("tune 1 is closed: its server has ended");
     seen("Tune 2 is watched");
-    let in_force = boosts();
-    assert_eq!((in_force.len(), &in_force[0]["tune"]), (1, &Value::from(2)), "{in_force:?}");
+    let in_effect = boosts();
+    assert_eq!((in_effect.len(), &in_effect[0]["tune"]), (1, &Value::from(2)), "{in_effect:?}");
 
     drop(echo);
     seen("waiting for it to start again");
@@ -262,10 +262,10 @@ fn a_server_that_is_started_again_is_boosted_again() {
     )
     .expect("sent");
     assert!(watch.wait().expect("it ends").success());
-    let in_force = boosts();
-    assert_eq!((in_force.len(), &in_force[0]["tune"]), (1, &Value::from(3)), "{in_force:?}");
-    let settings = in_force[0]["settings"].as_array().expect("settings");
-    assert!(settings.iter().all(|setting| setting["state"] == "in-force"), "{settings:#?}");
+    let in_effect = boosts();
+    assert_eq!((in_effect.len(), &in_effect[0]["tune"]), (1, &Value::from(3)), "{in_effect:?}");
+    let settings = in_effect[0]["settings"].as_array().expect("settings");
+    assert!(settings.iter().all(|setting| setting["state"] == "in-effect"), "{settings:#?}");
     expect(&scene, 0, &["undo", "--port", PORT]);
     assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in effect.\n");
 }

@@ -41,7 +41,7 @@ fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A run of the step xps, up to where its setting is in force.
+/// A run of the step xps, up to where its setting is in effect.
 fn midway(scene: &TuneTestLab, generators: &SshTestGenerators) -> Child {
     let mut command = generators.ladder(scene, &["--steps", "xps"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -58,7 +58,7 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("a signal can be sent");
 }
 
-/// Whether nothing is in force, and all is as it was.
+/// Whether nothing is in effect, and all is as it was.
 fn all_back(scene: &TuneTestLab, before: &crate::tune::scene::HostSettingValues) {
     assert_eq!(&scene.values(), before);
     let (status, _) = scene.expect(0, "status", &[]);

@@ -19,7 +19,7 @@ const CHANGES: [[&str; 3]; 2] = [
     ["net.ipv4.ip_local_port_range", "32768\\t60999", "1500\\t60999"],
 ];
 
-/// Undoes what is in force, and makes a tune that breaks off.
+/// Undoes what is in effect, and makes a tune that breaks off.
 pub(crate) fn make(stage: &mut ExampleTestbed, refusal: RefusalState) -> Result<(), String> {
     let mut changes = String::new();
     for [name, from, to] in CHANGES {

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_force_is_of_all_and_of_the_interface() {
+    fn what_is_in_effect_is_of_all_and_of_the_interface() {
         let host = Host::scripted([
             (conf("all", "rp_filter"), "2\n"),
             (conf("all", "accept_local"), "0\n"),

@@ -143,7 +143,7 @@ pub fn svg(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flame::specimen::profile;
+    use crate::flame::fixture::profile;
 
     const BEFORE: &str = "40 x task main;aes\n20 x softirq main;handle_softirqs;net_rx_action\n";
 

@@ -125,7 +125,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::flame::specimen::profile;
+    use crate::flame::fixture::profile;
 
     #[test]
     fn a_view_cuts_what_ran_in_interrupt_context() {

@@ -59,7 +59,7 @@ impl ActiveSettings {
         }
         for one in &tune.settings {
             match (&one.state, &one.to) {
-                (SettingState::InForce, Some(to)) => {
+                (SettingState::InEffect, Some(to)) => {
                     let setting = named_now(&one.setting, tune, host);
                     // If two tunes set the same value, the first one counts.
                     if self.settings.iter().all(|(known, _)| *known != setting) {

@@ -130,7 +130,7 @@ net/ipv4/conf/eth0.5/rp_filter = 0
 --- /etc/systemd/system/linerate-tune.service
 # Written by `linerate tune persist`; `linerate tune unpersist` removes it.
 [Unit]
-Description=Put the tuned packet path in force again
+Description=Apply the tuned packet path again
 Documentation=man:linerate-tune-persist(1)
 ConditionPathExists=/etc/linerate/tune.json
 ConditionFileIsExecutable=/usr/local/bin/linerate
@@ -152,7 +152,7 @@ WantedBy=multi-user.target irqbalance.service tuned.service
 --- /etc/systemd/system/linerate-tune@.service
 # Written by `linerate tune persist`; `linerate tune unpersist` removes it.
 [Unit]
-Description=Put the tuned packet path of %I in force again
+Description=Apply the tuned packet path of %I again
 Documentation=man:linerate-tune-persist(1)
 ConditionPathExists=/etc/linerate/tune.json
 ConditionFileIsExecutable=/usr/local/bin/linerate
@@ -214,7 +214,7 @@ fn what_could_not_be_carried_out_at_boot_is_refused() {
         .expect_err("refused");
     assert!(error.to_string().starts_with("linerate: not an absolute path"), "{error}");
     let error = PersistFiles::of(&lasts(&[], &there)).expect_err("refused");
-    assert_eq!(error.to_string(), "no tune is in force, so that there is nothing to persist");
+    assert_eq!(error.to_string(), "no tune is in effect, so that there is nothing to persist");
     let files = PersistFiles::of(&PersistTarget { program: "/root/linerate", ..lasts(&settings, &there) })
         .expect("files");
     assert!(files.notes[1].contains("SELinux"), "{:?}", files.notes);

@@ -86,7 +86,7 @@ fn others(settings: &[&Setting]) -> Vec<&'static str> {
 fn service(runs: UnitCommands<'_>, settings: &[&Setting]) -> String {
     let others = others(settings).join(" ");
     let wanted: Vec<_> = wanted_by(settings).collect();
-    let mut text = head("Put the tuned packet path in force again", runs);
+    let mut text = head("Apply the tuned packet path again", runs);
     // The restart of such a program starts this unit after it.
     let _ = writeln!(text, "After={} {others}", NETWORK.join(" "));
     // Most drivers allocate interrupts when the interface comes up.
@@ -99,7 +99,7 @@ fn service(runs: UnitCommands<'_>, settings: &[&Setting]) -> String {
 }
 
 fn template(runs: UnitCommands<'_>) -> String {
-    let mut text = head("Put the tuned packet path of %I in force again", runs);
+    let mut text = head("Apply the tuned packet path of %I again", runs);
     text.push_str(&body(runs, " --interface %I"));
     text.push_str("\n[Install]\nWantedBy=sys-subsystem-net-devices-%i.device\n");
     text

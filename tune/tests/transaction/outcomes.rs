@@ -51,7 +51,7 @@ fn a_refused_write_is_told_in_the_hosts_words_and_leaves_what_was() {
         drop(writer);
         let status = status(&scratch, &fake);
         assert_eq!(status.tunes[0].state, TuneState::BrokeOff { why: why.clone() });
-        assert_eq!(status.tunes[0].settings[0].state, SettingState::InForce);
+        assert_eq!(status.tunes[0].settings[0].state, SettingState::InEffect);
         assert_eq!(status.tunes[0].settings[1].state, SettingState::NotMade { why: Some(why) });
         let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
         assert!(!undone.has_failures() && !undone.has_left());
@@ -198,7 +198,7 @@ fn a_renamed_interface_is_followed() {
     let scratch = Scratch::new();
     tune_rps(&scratch);
     let host = with_interface("lan0", 4, "3");
-    assert_eq!(status(&scratch, &host).tunes[0].settings[0].state, SettingState::InForce);
+    assert_eq!(status(&scratch, &host).tunes[0].settings[0].state, SettingState::InEffect);
     let undone = undo(&mut scratch.lock(), &host, None, Asked).expect("undone");
     assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored);
     assert_eq!(undone.settings[0].renamed_from.as_deref(), Some("eth0"));
@@ -393,7 +393,7 @@ fn the_interrupts_of_a_renamed_interface_are_followed() {
         let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
         tune(&scratch, &host, TuneStart { devices, ..begin() }, &setting("eth0-TxRx-0"), "2");
         let renamed = with_interrupt("lan0", action, "00000002");
-        assert_eq!(status(&scratch, &renamed).tunes[0].settings[0].state, SettingState::InForce, "{action}");
+        assert_eq!(status(&scratch, &renamed).tunes[0].settings[0].state, SettingState::InEffect, "{action}");
         let undone = undo(&mut scratch.lock(), &renamed, None, Asked).expect("undone");
         assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored, "{action}");
         assert_eq!(setting(action).read(&renamed).expect("read"), value("00000001"));

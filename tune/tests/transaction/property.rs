@@ -72,7 +72,7 @@ fn status_is_true(fake: &Fake, scratch: &Scratch, foreign: &BTreeMap<Setting, St
         let now = fake.now(&told.setting);
         assert_eq!(told.now.as_ref().map(SettingValue::as_str), Some(now.as_str()));
         match &told.state {
-            SettingState::InForce => assert_eq!(told.to, told.now),
+            SettingState::InEffect => assert_eq!(told.to, told.now),
             SettingState::NotMade { .. } => assert!(told.from.is_none() || told.from == told.now),
             SettingState::Drifted => assert!(foreign.contains_key(&told.setting), "{told:?}"),
             other => panic!("{other:?}"),
@@ -143,8 +143,8 @@ proptest! {
             }
         }
         let status = JournalStatus::of(&scratch.store().read().expect("read"), fake.host());
-        let in_force = status.tunes.iter().flat_map(|tune| &tune.settings).any(|told| told.state == SettingState::InForce);
-        prop_assert!(!in_force, "{:?}", status);
+        let in_effect = status.tunes.iter().flat_map(|tune| &tune.settings).any(|told| told.state == SettingState::InEffect);
+        prop_assert!(!in_effect, "{:?}", status);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) fn is_boost(goal: &str) -> bool {
     goal.strip_prefix(GOAL).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// The number of the latest that is in force.
+/// The number of the latest that is in effect.
 pub(super) fn latest(journal: &Journal, asked: &BoostTargetArgs) -> Option<u64> {
     let tunes = journal.tunes();
     tunes.iter().rev().find(|tune| tune.is_open() && is_meant(tune, asked)).map(|tune| tune.begun.tune)
@@ -43,7 +43,7 @@ pub(super) fn port(tune: &RecordedTune) -> Option<u16> {
     steered.or_else(|| tune.begun.goal.rsplit(' ').next()?.parse().ok())
 }
 
-/// The boost in force of a server, by its threads, sockets and groups, if this plan can go on with
+/// The boost in effect of a server, by its threads, sockets and groups, if this plan can go on with
 /// it: somebody else may have changed what it set.
 pub(super) fn of_server(
     writer: &JournalWriter,

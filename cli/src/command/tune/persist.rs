@@ -54,13 +54,13 @@ impl TunePersistArgs {
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let interrupt = InterruptFlag::install()?;
         let (host, store) = (Host::live(), self.place.existing()?);
-        let in_force = ActiveSettings::of(&JournalStatus::of(&store.read()?, &host), &host, &store)?;
-        if let Some(tune) = in_force.pending {
+        let in_effect = ActiveSettings::of(&JournalStatus::of(&store.read()?, &host), &host, &store)?;
+        if let Some(tune) = in_effect.pending {
             bail!("tune {tune} waits for confirmation: confirm or undo it first");
         }
-        let mut files = self.files(&host, &in_force)?;
-        files.notes.extend(persist::overridden(&in_force.settings, &SettingOwners::observe(&host)));
-        let shown = view::persist::preview(&files, &in_force.others, TextStyle::stdout());
+        let mut files = self.files(&host, &in_effect)?;
+        files.notes.extend(persist::overridden(&in_effect.settings, &SettingOwners::observe(&host)));
+        let shown = view::persist::preview(&files, &in_effect.others, TextStyle::stdout());
         if json == Some(OutputTarget::Stdout) {
             eprint!("{shown}");
         } else {
@@ -76,7 +76,7 @@ impl TunePersistArgs {
             reload_systemd(&host);
         }
         let left = !wrote.left.is_empty();
-        let report = PersistReport { files, left_out: in_force.others, wrote };
+        let report = PersistReport { files, left_out: in_effect.others, wrote };
         finish(json.as_ref(), &host, report, |document| {
             let command = self.place.command("unpersist");
             document.sections.push(Section::default().with(format!("To remove them: {command}")));
@@ -84,15 +84,15 @@ impl TunePersistArgs {
         Ok(ExitCode::from(u8::from(left)))
     }
 
-    fn files(&self, host: &Host, in_force: &ActiveSettings) -> Result<PersistFiles> {
-        ensure!(in_force.tune.is_some(), "no tune is in effect: there is nothing to persist");
+    fn files(&self, host: &Host, in_effect: &ActiveSettings) -> Result<PersistFiles> {
+        ensure!(in_effect.tune.is_some(), "no tune is in effect: there is nothing to persist");
         let program = std::env::current_exe().context("cannot find the path of this program")?;
         let directory = self.place.store().directory().canonicalize().context("the journal's directory")?;
         let lasts = PersistTarget {
-            settings: &in_force.settings,
-            surroundings: &SettingContext::observe(host, &in_force.settings)?,
-            goal: &in_force.goals.join(", "),
-            tune: in_force.tune.unwrap_or(0),
+            settings: &in_effect.settings,
+            surroundings: &SettingContext::observe(host, &in_effect.settings)?,
+            goal: &in_effect.goals.join(", "),
+            tune: in_effect.tune.unwrap_or(0),
             program: &program.to_string_lossy(),
             state_dir: &directory.to_string_lossy(),
             init: InitSystem::of(host),

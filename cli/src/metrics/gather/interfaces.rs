@@ -27,7 +27,7 @@ pub(super) fn link(path: &PacketPath, all: &mut GatheredSamples) {
 // Distinguishes an interface from an earlier one of the same name.
 pub(super) fn interface_identity(path: &PacketPath, interface: &str) -> (u64, CounterReset) {
     let index = path.link_of(interface).and_then(|link| link.index.value());
-    (source_id(index), CounterReset::Anew)
+    (source_id(index), CounterReset::Restarted)
 }
 
 fn link_counters(link: &LinkState, all: &mut GatheredSamples) {
@@ -61,7 +61,7 @@ fn link_counters(link: &LinkState, all: &mut GatheredSamples) {
             all.add_source_counter(
                 family,
                 &[name],
-                (source_id(link.index.value()), CounterReset::Anew),
+                (source_id(link.index.value()), CounterReset::Restarted),
                 *value,
             );
         }
@@ -96,7 +96,7 @@ pub(super) fn irq(path: &PacketPath, all: &mut GatheredSamples) {
             all.add_source_counter(
                 &IRQ_HANDLED,
                 &labels,
-                (source_id(vector.irq), CounterReset::Anew),
+                (source_id(vector.irq), CounterReset::Restarted),
                 handled,
             );
             if let (Some(_), Some(cpu)) = (vector.receive_queue, vector.cpu()) {

@@ -90,7 +90,7 @@ pub(super) fn thread(path: &PacketPath, wanted: &MetricSelection, all: &mut Gath
 
 fn thread_times(thread: &ServingThread, port: &str, wanted: &MetricSelection, all: &mut GatheredSamples) {
     all.add_gauge(&THREADS, &[port], 1.0);
-    let source = (source_id((thread.pid, thread.tid)), CounterReset::Anew);
+    let source = (source_id((thread.pid, thread.tid)), CounterReset::Restarted);
     for (mode, ticks) in [("user", &thread.user_ticks), ("system", &thread.system_ticks)] {
         let Some(ticks) = ticks.value() else { continue };
         all.add_source_counter(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);

@@ -45,7 +45,7 @@ fn what_less_than_before_means_depends_on_the_counter() {
     let mut tally = MetricTotals::new(10);
     let mut counted = |restart, count| {
         let labels = [match restart {
-            CounterReset::Anew => "0",
+            CounterReset::Restarted => "0",
             CounterReset::At32Bits => "1",
             CounterReset::Never => "2",
         }];
@@ -54,7 +54,7 @@ fn what_less_than_before_means_depends_on_the_counter() {
         });
         rows(&shown, &SOFTIRQ_PROCESSED)[0].1
     };
-    assert_eq!((counted(CounterReset::Anew, 100), counted(CounterReset::Anew, 7)), (100.0, 107.0));
+    assert_eq!((counted(CounterReset::Restarted, 100), counted(CounterReset::Restarted, 7)), (100.0, 107.0));
     let almost = (1 << 32) - 10;
     assert_eq!(counted(CounterReset::At32Bits, almost) + 15.0, counted(CounterReset::At32Bits, 5));
     assert_eq!((counted(CounterReset::Never, 100), counted(CounterReset::Never, 98)), (100.0, 100.0));

@@ -81,7 +81,7 @@ fn a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back()
     host.expect(0, &["--port", &port, "status"]);
     signal(watch.id(), Signal::INT);
     assert!(watch.wait().expect("a child").success());
-    assert_eq!(steering(&host, PORT)[0].1, "\"cpu\"", "the boost stays in force");
+    assert_eq!(steering(&host, PORT)[0].1, "\"cpu\"", "the boost stays in effect");
     host.expect(0, &["--port", &port, "undo"]);
     assert_eq!(steering(&host, PORT)[0].1, "\"hash\"");
     assert!(nsd.servers().iter().all(|pid| !pinned(*pid)));

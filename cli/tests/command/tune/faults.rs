@@ -49,7 +49,7 @@ fn injured(scene: &TuneTestLab, call: &str, fault: &str, number: u32, verb: &[&s
     Some(FaultRun { place, output })
 }
 
-/// Undoes whatever is in force, and sees that all is as before.
+/// Undoes whatever is in effect, and sees that all is as before.
 fn undone(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
     let (status, _) = scene.expect_any("status", &[]);
     let output = scene.run("undo", &[]);

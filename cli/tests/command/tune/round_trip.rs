@@ -1,4 +1,4 @@
-//! What is applied is in force, and what is undone is as before.
+//! What is applied is in effect, and what is undone is as before.
 
 use serde_json::Value;
 
@@ -10,8 +10,8 @@ fn parsed(out: &str) -> Value {
 }
 
 #[test]
-fn what_is_applied_is_in_force_until_it_is_undone() {
-    let Some(scene) = TuneTestLab::up("what_is_applied_is_in_force_until_it_is_undone") else { return };
+fn what_is_applied_is_in_effect_until_it_is_undone() {
+    let Some(scene) = TuneTestLab::up("what_is_applied_is_in_effect_until_it_is_undone") else { return };
     let plan = scene.plan();
     let file = scene.save("plan.json", &plan);
     let before = scene.values();
@@ -30,7 +30,7 @@ fn what_is_applied_is_in_force_until_it_is_undone() {
     let changes = plan["changes"].as_array().expect("changes").len();
     let settings = status["result"]["tunes"][0]["settings"].as_array().expect("settings").clone();
     assert_eq!(settings.len(), changes);
-    assert!(settings.iter().all(|setting| setting["state"] == "in-force"), "{settings:?}");
+    assert!(settings.iter().all(|setting| setting["state"] == "in-effect"), "{settings:?}");
 
     // The same again finds all as it is to be.
     let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes"]);

@@ -158,7 +158,7 @@ fn change(
     }
     let entries =
         placed::entries(wanted, &places, cpus).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    program.put_in_force(&entries)?;
+    program.put_in_effect(&entries)?;
     let wanted: BTreeSet<u64> = wanted.cookies().collect();
     for (place, _) in present.iter().filter(|(_, cookie)| !wanted.contains(cookie)) {
         program.take_out(*place)?;

@@ -107,7 +107,7 @@ impl SteeringMaps {
 
     // Activates a table. When this returns, no packet uses the previous one: the kernel waits for
     // running programs (`maybe_wait_bpf_programs` of kernel/bpf/syscall.c, Linux 5.0).
-    pub(super) fn put_in_force(&mut self, entries: &[Entry]) -> io::Result<()> {
+    pub(super) fn put_in_effect(&mut self, entries: &[Entry]) -> io::Result<()> {
         let length = u32::try_from(entries.len()).map_err(io::Error::other)?;
         let mut table = Array::create(length, ANY_LENGTH).map_err(bpf::error)?;
         for (index, entry) in (0..).zip(entries) {

@@ -1,7 +1,7 @@
 //! Pictures of fixture profiles.
 
 use super::*;
-use crate::flame::specimen::profile;
+use crate::flame::fixture::profile;
 
 const STACKS: &str = "\
 40 openssl task main;aes<&>\"'

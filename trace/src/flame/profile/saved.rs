@@ -64,7 +64,7 @@ pub(crate) fn any_profile(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flame::specimen::profile;
+    use crate::flame::fixture::profile;
 
     #[test]
     fn what_was_saved_reads_the_same() {

@@ -235,7 +235,7 @@ fn a_rate_that_is_too_high_is_refused_in_one_line() {
 
 #[test]
 fn a_halted_cpu_is_idle_for_what_is_missing() {
-    let mut profile = crate::flame::specimen::profile("40 x task main;aes\n5 swapper idle do_idle\n");
+    let mut profile = crate::flame::fixture::profile("40 x task main;aes\n5 swapper idle do_idle\n");
     let cpus = halted(profile.cpus.clone(), &mut profile.stacks, 100.0);
     assert_eq!(cpus, [CpuProfile { cpu: 0, samples: 100, idle: 60, lost: 0 }]);
     profile.cpus = cpus;
