@@ -45,6 +45,6 @@ impl TypedValueParser for SuggestedValues {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.0.iter().map(PossibleValue::new)))
+        Some(Box::new(self.0.iter().map(|value| PossibleValue::new(*value))))
     }
 }
