@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use linerate_host::Known;
+use linerate_host::stats::median;
 use serde::{Deserialize, Serialize};
 
 use super::program::{AttachedDrops, WHAT};
@@ -123,11 +124,4 @@ impl Drop for ProgramTiming {
     fn drop(&mut self) {
         self.end_thread();
     }
-}
-
-/// The lower one of two in the middle.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(values.len().saturating_sub(1) / 2).copied()
 }
