@@ -172,8 +172,8 @@ impl KernelSettings {
             let folder = self.proc.join("irq").join(vector.file_name());
             let allowed = napi::parse_cpu_list(&read_text(&folder.join("smp_affinity_list"))?)?;
             // One of those allowed, unless it is stale: without interrupt remapping it changes with the next interrupt only.
-            let effective =
-                read_text(&folder.join("effective_affinity_list")).and_then(|text| napi::parse_cpu_list(&text));
+            let effective = read_text(&folder.join("effective_affinity_list"))
+                .and_then(|text| napi::parse_cpu_list(&text));
             let effective = effective.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&allowed));
             cpus.extend(effective.unwrap_or(allowed));
         }
