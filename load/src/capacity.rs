@@ -28,10 +28,10 @@ pub use probe::{ProbeResult, ProbeVerdict};
 pub use repeated::{RepeatedCapacity, search_repeatedly};
 pub use search::search;
 
-/// How a search is done.
+/// Options of a search.
 #[derive(Clone, Copy)]
 pub struct SearchOptions<'a> {
-    /// The largest share of lost requests at which a rate still holds; 0.001 by default.
+    /// The greatest share of lost requests at which a rate still holds; 0.001 by default.
     pub max_loss: f64,
     /// The highest 99th percentile of latency at which a rate still holds; not judged by default.
     pub max_p99: Option<Duration>,
@@ -40,25 +40,26 @@ pub struct SearchOptions<'a> {
     pub growth: f64,
     /// How long each rate is offered; 250 ms by default.
     pub slot: Duration,
-    /// How long it is offered before that without being judged, in one go with the slot; not at all by default. A service
-    /// that allows bursts hides an overload until the allowance is used up.
+    /// Time for which the rate is offered before the slot, without a pause and without being
+    /// judged; 0 by default. A service that allows bursts hides an overload until the allowance is
+    /// used up.
     pub lead_in: Duration,
     /// Factor by which slot and lead-in are longer when a rate is confirmed; 1 by default. A burst
     /// allowance hides less of an overload in a longer slot.
     pub confirm_stretch: u32,
-    /// The longest wait for stragglers after each; 500 ms by default. A service that fell behind needs it to work off its
-    /// backlog, which would spoil the next slot.
+    /// The longest wait for stragglers after each slot; 500 ms by default. A delayed service needs
+    /// it to work off its backlog, which would spoil the next slot.
     pub drain: Duration,
     /// Start of a search without a bracket, requests per second; 1000 by default.
     pub start_per_second: f64,
-    /// The highest rate to offer; where it holds, the search ends there. Any by default.
+    /// The highest rate to offer; if it holds, the search ends. No limit by default.
     pub most_per_second: f64,
     /// The expected capacity, requests per second: a rate that should hold and one that should not.
-    /// Being wrong costs time, not correctness.
+    /// A wrong bracket costs time, not correctness.
     pub bracket: Option<(f64, f64)>,
     /// The search ends when a rate holds and one this much higher does not; a ratio over 1, 1.04 by default.
     pub resolution: f64,
-    /// How often the rate found must hold again; 2 by default.
+    /// How often the highest holding rate must hold again; 2 by default.
     pub confirm: u32,
     /// Number of a rate's failures to ignore if the machine may be the cause: many requests left
     /// late, or the loss was in a few of the slot's intervals only. A delayed machine loses much in
@@ -70,7 +71,7 @@ pub struct SearchOptions<'a> {
     pub budget: Duration,
     /// Ends the search when set; the result so far is returned.
     pub cancel: Option<&'a AtomicBool>,
-    /// Told of each slot before and after it.
+    /// Called before and after each slot.
     pub observer: Option<&'a dyn Fn(SearchEvent<'_>)>,
 }
 
@@ -80,7 +81,7 @@ pub enum SearchEvent<'a> {
     /// A rate is about to be offered.
     Offering {
         per_second: f64,
-        /// How long, lead-in included, drain not.
+        /// With the lead-in, without the drain.
         slot: Duration,
     },
     Offered(&'a ProbeResult),
@@ -158,22 +159,24 @@ impl SearchOptions<'_> {
 /// The result of a search.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CapacitySample {
-    /// Capacity: answered a second at the highest rate that holds, the median of the confirming slots; 0 if none
-    /// does. Every answer counts, since at a rate that holds none is long in coming.
+    /// Capacity: replies per second at the highest rate that holds, the median of the confirming
+    /// slots; 0 if none does. Every answer counts, because at a rate that holds no answer is late.
     pub transactions_per_second: f64,
-    /// That rate as it was offered.
+    /// The offered rate.
     pub offered_per_second: f64,
-    /// Share of requests lost at it, over all confirming slots; 1 if no rate holds.
+    /// Share of lost requests at that rate, over all confirming slots; 1 if no rate holds.
     pub loss_ratio: f64,
-    /// Latency at it, over all confirming slots.
+    /// Latency at that rate, over all confirming slots.
     pub latency_ns: Latency,
-    /// Share of their requests that left more than 1 ms late, by the generator's doing: latency includes that.
+    /// Share of requests that left more than 1 ms late because of the generator. Latency includes
+    /// that delay.
     pub late_ratio: f64,
-    /// How requests left: one way for all of them.
+    /// The send method of all requests.
     pub left_as: LeftAs,
-    /// Whether the generator was the limit, or may have been: then capacity is a lower bound.
+    /// Whether the generator was or may have been the limit, so that capacity is a lower bound.
     pub generator_bound: bool,
-    /// Why: in none of its tries the lowest rate that failed was offered on schedule, or requests left in another way there.
+    /// Why: the lowest rate that failed was never offered on schedule, or its requests left by
+    /// another send method.
     pub bound_because: Vec<BoundReason>,
     /// How the search ended.
     pub ended: SearchEnd,
@@ -189,8 +192,8 @@ pub enum SearchEnd {
     Confirmed,
     /// Even the lowest rate does not hold.
     NothingHolds,
-    /// The time was over; the result is the best rate that held by then.
+    /// The time was over; the result is the best rate that had held.
     OutOfTime,
-    /// It was cancelled; the result is the best rate that held by then.
+    /// It was cancelled; the result is the best rate that had held.
     Cancelled,
 }

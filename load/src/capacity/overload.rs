@@ -17,12 +17,13 @@ const LEAST_OFFERED: f64 = 0.95;
 pub struct OverloadResult {
     /// The offered load as a multiple of capacity.
     pub factor: f64,
-    /// The rate really offered.
+    /// The rate that was in fact offered.
     pub offered_per_second: f64,
-    /// How requests left: as live frames only where the generator could not offer it otherwise.
+    /// The send method of the requests: live frames only if the generator could not offer the rate
+    /// otherwise.
     #[serde(default)]
     pub left_as: LeftAs,
-    /// Goodput as a share of capacity; unknown where the generator could not offer the overload.
+    /// Goodput as a share of capacity; unknown if the generator could not offer the overload.
     pub goodput_ratio: Known<f64>,
 }
 

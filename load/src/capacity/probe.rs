@@ -1,4 +1,4 @@
-//! One rate, offered once, and whether it held.
+//! One rate, offered once, and its verdict.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use crate::latency::Latency;
 use crate::outcome::{BoundReason, LeftAs, SlotInterval, SlotOutcome};
 use crate::stats;
 
-/// The account of one slot of a search.
+/// The result of one slot of a search.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProbeResult {
     /// The requested rate.
     pub asked_per_second: f64,
-    /// The rate really offered.
+    /// The rate that was in fact offered.
     pub offered_per_second: f64,
     /// Goodput, after the lead-in.
     pub answered_per_second: f64,
     /// Requests sent, after the lead-in.
     pub sent: u64,
-    /// Those of them that were answered.
+    /// The answered ones of these requests.
     pub answered: u64,
-    /// Share of them that were lost.
+    /// The lost share of these requests.
     pub loss_ratio: f64,
     /// Median loss ratio of the slot's intervals without the lead-in. `None` if the generator
     /// reports no intervals.
@@ -48,9 +48,9 @@ pub enum ProbeVerdict {
     Loss,
     /// The 99th percentile of latency was too high.
     TooSlow,
-    /// A queue grew: more of the same would have ended in loss.
+    /// A queue grew: a longer slot would have had losses.
     QueueGrows,
-    /// The generator could not offer it, or could not take the replies.
+    /// The generator could not offer the rate, or could not receive the replies.
     GeneratorBound,
 }
 

@@ -21,25 +21,26 @@ const NEIGHBOURHOOD: f64 = 1.05;
 /// Capacity by several searches.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RepeatedCapacity {
-    /// Transactions a second: the median of the searches, with its 95 % interval from three on.
+    /// Transactions per second: the median of the searches, with its 95 % interval if there are
+    /// three or more.
     pub transactions_per_second: ConfidenceInterval,
-    /// The distance of the highest result from the lowest, as a share of the median.
+    /// The difference between highest and lowest result, as a share of the median.
     pub spread_ratio: f64,
-    /// Share of requests lost at it: the median of the searches.
+    /// Share of lost requests at that rate: the median of the searches.
     pub loss_ratio: f64,
-    /// Latency at it, over all searches.
+    /// Latency at that rate, over all searches.
     pub latency_ns: Latency,
-    /// How requests left: one way in all searches.
+    /// The send method of all searches.
     pub left_as: LeftAs,
-    /// Whether the generator was the limit in some search: then capacity is a lower bound.
+    /// Whether the generator was the limit in a search, so that capacity is a lower bound.
     pub generator_bound: bool,
-    /// Why, in the first search in which it was.
+    /// Why, in the first such search.
     pub bound_because: Vec<BoundReason>,
     /// Searches whose result was confirmed.
     pub confirmed: usize,
-    /// The search for the neighbourhood.
+    /// The coarse search.
     pub neighbourhood: CapacitySample,
-    /// The searches proper, in order.
+    /// The fine searches, in order.
     pub searches: Vec<CapacitySample>,
 }
 

@@ -1,4 +1,4 @@
-//! Finding the highest rate that holds.
+//! The search for the highest rate that holds.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,14 @@ use crate::latency::Latency;
 use crate::outcome::{BoundReason, LeftAs};
 use crate::stats;
 
-/// The fewest requests in a slot from which anything is concluded.
+// With fewer requests in a slot, no conclusion is possible.
 const FEWEST_REQUESTS: f64 = 20.0;
 
 // Without a bracket: the factor from one rate to the next while all hold, or none does.
 const STRIDE: f64 = 2.0;
 
-/// Beyond a bracket that proved wrong: the first step, which doubles (as a logarithm) up to [`STRIDE`].
+// Beyond a bracket that proved wrong: the first factor, whose logarithm doubles with each step up
+// to [`STRIDE`].
 const FIRST_WIDENING: f64 = 1.2;
 
 // The same factor while there is no reply at all.
@@ -37,7 +38,7 @@ const FAILURES_WHEN_LATE: u32 = 3;
 // After this many consecutive rates that held next to a failed rate, that rate is tried again.
 const HOLDS_IN_DOUBT: u32 = 3;
 
-/// How long a slot that shows in which way requests leave.
+// Length of a slot that only shows the send method.
 const TRIAL: Duration = Duration::from_millis(2);
 
 // A lead-in is divided into this many intervals, and the slot after it into intervals of the same
@@ -94,7 +95,7 @@ fn sends_live_frames(generator: &mut dyn Generator) -> Result<bool, GeneratorErr
     }
 }
 
-/// The same in a way that is given.
+/// The same with a given send method.
 pub(super) fn search_in_one_way(
     generator: &mut dyn Generator,
     options: &SearchOptions<'_>,
@@ -126,13 +127,13 @@ pub(super) fn search_in_one_way(
 struct CapacitySearch<'a, 'o> {
     generator: &'a mut dyn Generator,
     options: &'a SearchOptions<'o>,
-    /// Whether requests leave as live frames, where they can.
+    /// Whether requests leave as live frames, if possible.
     live_frames: bool,
     began: Instant,
     slots: Vec<ProbeResult>,
     /// The highest rate that held, and the slots in which it did, as indices.
     holds: Option<(f64, Vec<usize>)>,
-    /// The lowest rate that did not.
+    /// The lowest rate that did not hold.
     fails: Option<RateFailure>,
     // The best goodput of the slots at that rate: the capacity of the service, unless overload
     // reduces it.
@@ -140,9 +141,9 @@ struct CapacitySearch<'a, 'o> {
     widening: f64,
     // Rates that held since one failed.
     holds_in_a_row: u32,
-    /// Whether a rate held that had failed.
+    /// Whether a rate held that had failed before.
     doubted: bool,
-    /// Whether a rate is offered to confirm it.
+    /// Whether the present slot confirms a rate.
     confirming: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A generator and service that exist in arithmetic only.
+//! A simulated generator and service, without packets.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::outcome::{
 
 // A service that answers `capacity` per second behind a buffer, and a generator with a limit.
 pub(super) struct SimulatedService {
-    /// Transactions a second.
+    /// Transactions per second.
     pub(super) capacity: f64,
     /// Requests the buffer holds.
     pub(super) buffer: f64,
@@ -31,7 +31,7 @@ pub(super) struct SimulatedService {
     /// Share of the requests that leave late, from a rate on.
     pub(super) late: f64,
     pub(super) late_from: f64,
-    /// The rate from which requests leave in a way that costs the service twice as much each.
+    /// The rate from which the send method costs the service twice as much per request.
     pub(super) switches_at: f64,
     // The highest rate as live frames. `None` if it has none.
     pub(super) frames_reach: Option<f64>,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::GeneratorError;
 use crate::workload::LoadWorkload;
 
-/// Open files a process has besides the generator's: a guess on the safe side.
+// Estimate of the process's other open files, rather too high than too low.
 const OTHER_FILES: u64 = 32;
 
 /// The way into the kernel.
@@ -33,18 +33,18 @@ pub enum GeneratorBackend {
     Socket,
 }
 
-/// Which requests leave as live frames, where the way takes them.
+/// The requests that leave as live frames, if the backend supports them.
 ///
-/// A live frame costs a receiving network stack more than a clone, and a sender less: a search that went from one to the
-/// other would measure that. So the rate never decides.
+/// A live frame costs a receiving network stack more than a clone, and a sender less: a search that
+/// changed from one to the other would measure that difference. Therefore the rate never decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LiveFrames {
     /// Those of floods, and of slots with [`crate::LoadSlot::live_frames`].
     #[default]
     Floods,
-    /// All but those of windows. Threads that pace them never give their CPU away.
+    /// All but those of windows. Threads that pace them never yield their CPU.
     Always,
-    /// None. A veth whose far end loses its NAPI takes no more of them.
+    /// None. A veth whose far end loses its NAPI accepts no more of them.
     Never,
 }
 
@@ -91,8 +91,8 @@ impl Default for GeneratorBuilder {
 }
 
 impl GeneratorBuilder {
-    /// Where requests go. Flows take the targets in turn; the families may be mixed. An IPv4 address written as an
-    /// IPv6 one is taken as IPv4.
+    /// Destinations. Flows use the targets in turn; the families may be mixed. An IPv4-mapped IPv6
+    /// address is used as IPv4.
     #[must_use]
     pub fn targets(mut self, targets: Vec<SocketAddr>) -> Self {
         self.targets = targets;
@@ -104,28 +104,28 @@ impl GeneratorBuilder {
         self
     }
 
-    /// Threads that send and receive; 1 if not set.
+    /// Threads that send and receive; 1 by default.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// CPUs to pin the threads to, in turn; not pinned if not set.
+    /// CPUs for the threads, in turn; not pinned by default.
     #[must_use]
     pub fn cpus(mut self, cpus: Option<Vec<u32>>) -> Self {
         self.cpus = cpus;
         self
     }
 
-    /// Source ports over all threads; 16 if not set.
+    /// Source ports over all threads; 16 by default.
     #[must_use]
     pub fn flows(mut self, flows: usize) -> Self {
         self.flows = flows;
         self
     }
 
-    /// Source addresses, taken in turn by the flows of their family; the kernel chooses if empty.
+    /// Source addresses, used in turn by the flows of their family; the kernel chooses if empty.
     #[must_use]
     pub fn sources(mut self, sources: Vec<IpAddr>) -> Self {
         self.sources = sources;
@@ -142,22 +142,22 @@ impl GeneratorBuilder {
         self
     }
 
-    /// The way into the kernel; [`GeneratorBackend::Auto`] if not set.
+    /// The backend; [`GeneratorBackend::Auto`] by default.
     #[must_use]
     pub fn backend(mut self, backend: GeneratorBackend) -> Self {
         self.backend = backend;
         self
     }
 
-    /// Which requests leave as live frames; those of floods if not set.
+    /// The requests that leave as live frames; those of floods by default.
     #[must_use]
     pub fn live_frames(mut self, which: LiveFrames) -> Self {
         self.live_frames = which;
         self
     }
 
-    /// Source ports the flows take in turn, each with every source address before a port is used twice; ports that
-    /// are free if not set.
+    /// Source ports, used by the flows in turn, each with every source address before a port is
+    /// used twice; free ports by default.
     #[must_use]
     pub fn source_ports(mut self, ports: RangeInclusive<u16>) -> Self {
         self.source_ports = Some(ports);
@@ -172,30 +172,31 @@ impl GeneratorBuilder {
         self
     }
 
-    /// The niceness of the threads; as the caller's if not set.
+    /// The niceness of the threads; by default that of the caller.
     #[must_use]
     pub fn nice(mut self, nice: Option<i32>) -> Self {
         self.nice = nice;
         self
     }
 
-    /// The most requests of one flow sent in a row; [`MAX_BURST`] if not set. Smaller bursts mix the flows more and
-    /// cost more system calls.
+    /// The most requests of one flow sent in a row; [`MAX_BURST`] by default. Smaller bursts mix
+    /// the flows more and need more system calls.
     #[must_use]
     pub fn burst(mut self, requests: usize) -> Self {
         self.burst = requests;
         self
     }
 
-    /// Window mode: after how long an unanswered request gives its place to another; 200 ms if not set. It still
-    /// counts as answered if its reply comes before the drain ends.
+    /// Window mode: the time after which an unanswered request releases its place; 200 ms by
+    /// default. It still counts as answered if its reply arrives before the drain ends.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Lets load go to a network that is neither loopback, lab nor private. May be called again for more.
+    /// Allows load to a network that is neither loopback, lab nor private. Further calls add
+    /// networks.
     #[must_use]
     pub fn allow(mut self, net: impl Into<Net>) -> Self {
         self.allowed.push(net.into());
@@ -209,12 +210,13 @@ impl GeneratorBuilder {
         self
     }
 
-    /// Makes sockets or programs, and threads, in the calling thread's network namespace. The generator stays there,
-    /// whichever thread uses it later. Nothing is sent yet.
+    /// Opens sockets or loads programs, and starts threads, in the calling thread's network
+    /// namespace. The generator stays there, whichever thread uses it later. Nothing is sent yet.
     ///
     /// # Errors
-    /// Settings out of range, a destination that was not allowed, a payload over the MTU, too few open files, or a
-    /// system call that failed: one line each.
+    ///
+    /// Settings out of range, a destination that was not allowed, a payload over the MTU, too few
+    /// open files, or a system call that failed: one line each.
     pub fn start(self) -> Result<Box<dyn Generator>, GeneratorError> {
         match self.backend {
             GeneratorBackend::Xdp => Ok(Box::new(self.start_xdp()?)),
@@ -244,9 +246,10 @@ impl GeneratorBuilder {
         XdpGenerator::start(&self)
     }
 
-    /// The same, of sockets in any case.
+    /// The same, always with sockets.
     ///
     /// # Errors
+    ///
     /// As [`GeneratorBuilder::start`].
     pub fn start_socket(self) -> Result<SocketGenerator, GeneratorError> {
         self.check()?;
@@ -292,7 +295,7 @@ impl GeneratorBuilder {
         Ok(())
     }
 
-    /// Whether this process may open a socket a flow.
+    /// Whether this process may open one socket per flow.
     pub(super) fn check_files(&self) -> Result<(), GeneratorError> {
         let flows = self.flows;
         let wanted = flows as u64 + self.threads as u64 + OTHER_FILES;

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::error::GeneratorError;
 
-/// A reading that took longer than this was interrupted and is repeated.
+// A longer reading was interrupted, and is repeated.
 const CALM_NS: u64 = 2_000;
 
 // CLOCK_MONOTONIC, ns.
@@ -35,7 +35,7 @@ pub(super) fn realtime_offset_ns() -> i64 {
     }
 }
 
-/// Sleeps until CLOCK_MONOTONIC reads `at_ns`; a signal may end it early.
+// Sleeps until CLOCK_MONOTONIC reads `at_ns`; a signal may end the sleep early.
 pub(super) fn sleep_until(at_ns: u64) {
     let second = 1_000_000_000;
     let at = Timespec { tv_sec: (at_ns / second) as _, tv_nsec: (at_ns % second) as _ };

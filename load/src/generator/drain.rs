@@ -1,10 +1,10 @@
-//! The end of a slot: how long replies are still awaited.
+//! The end of a slot: the wait for late replies.
 
 use std::time::Duration;
 
 use super::clock;
 
-/// After the last reply, the wait for a duplicate.
+// After the last reply, the wait for a duplicate.
 const AFTERMATH: Duration = Duration::from_millis(5);
 
 // While replies are missing, the shortest silence that ends a drain.
@@ -23,7 +23,7 @@ impl DrainWait {
         DrainWait { drain_ns, deadline_ns: now_ns + drain_ns, active_ns: now_ns }
     }
 
-    /// Notes that something arrived; whether the time is over.
+    /// Records an arrival; returns whether the time is over.
     pub(super) fn arrived(&mut self) -> bool {
         self.active_ns = clock::now_ns();
         self.active_ns > self.deadline_ns

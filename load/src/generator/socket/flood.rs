@@ -8,11 +8,12 @@ use crate::generator::clock;
 // Bursts sent in a row before replies are looked at.
 const BURSTS_A_LOOK: u32 = 4;
 
-/// How long replies are waited for when no socket has room.
+// Wait for replies when no socket has room.
 const PAUSE: Duration = Duration::from_micros(50);
 
 impl SocketWorker {
-    /// Sends a burst of each flow in turn until the slot ends. A request is meant to leave when it does.
+    /// Sends a burst of each flow in turn until the slot ends. The intended time of a request is
+    /// its send time.
     pub(super) fn flood(&mut self, plan: &SocketPlan) {
         let end_ns = plan.start_ns + plan.duration_ns;
         let mut turn = 0;
