@@ -18,7 +18,7 @@
 //! damage slips through once in 2^32. The body comes first in the chain. It is the same for all requests of one
 //! size, so [`RequestCodec`] computes its part once, and a request costs nine steps however long it is.
 
-/// The most a UDP datagram over IPv4 holds: 65535 less 20 (IPv4) less 8 (UDP).
+/// Longest payload of a UDP datagram over IPv4: 65535 less 20 (IPv4) less 8 (UDP).
 pub const MAX_PAYLOAD_BYTES: usize = 65_507;
 
 pub use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST as MAGIC};
@@ -26,15 +26,15 @@ pub use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST as MAGIC};
 /// The fields of a request that differ from one to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// One generator's life, drawn at random.
+    /// Identifies a generator's lifetime; random.
     pub run: u64,
-    /// One slot of the run.
+    /// A slot of the run.
     pub epoch: u32,
-    /// One source port of the run.
+    /// A source port of the run.
     pub flow: u32,
     /// Counts up from 0 in each flow and epoch.
     pub sequence: u64,
-    /// When the request was meant to leave, ns of `CLOCK_MONOTONIC`.
+    /// The intended send time, ns of `CLOCK_MONOTONIC`.
     pub intended_ns: u64,
 }
 
@@ -90,13 +90,14 @@ impl RequestCodec {
         self.body_state
     }
 
-    /// The chain up to the flow, to which sequence and intended time are still to be added.
+    /// The chain up to the flow; sequence and intended time are added later.
     pub(crate) fn state_of_flow(&self, run: u64, epoch: u32, flow: u32) -> u32 {
         let words = [u32::from_be_bytes(MAGIC), (run >> 32) as u32, run as u32, epoch, flow];
         words.into_iter().fold(self.body_state, step)
     }
 
-    /// Writes the header into a buffer that holds the fill already. A buffer shorter than the header is left alone.
+    /// Writes the header into a buffer that has the fill already. A buffer shorter than the header
+    /// stays unchanged.
     #[inline]
     pub fn write(&self, header: &RequestHeader, payload: &mut [u8]) {
         let Some(bytes) = payload.first_chunk_mut::<HEADER_BYTES>() else { return };

@@ -269,7 +269,7 @@ mod tests {
         counters
     }
 
-    /// Whether a round of so many requests and answers balances, and its description.
+    /// Whether a round with these requests and answers balances, and its description.
     fn judge(
         event: SoakEvent,
         [sent, answered]: [u64; 2],

@@ -37,7 +37,7 @@ use outcome::{SocketSlot, outcome};
 use requests::{EchoRequests, RequestSource, ScriptedRequests};
 use worker::{SendTiming, SocketPlan, SocketWorker};
 
-/// Lead time of a slot, in which all threads wake up and clear their state.
+// Lead time of a slot, in which all threads wake up and clear their state.
 const LEAD_NS: u64 = 2_000_000;
 
 /// Additional lead time per flow of a thread.

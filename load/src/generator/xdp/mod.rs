@@ -38,7 +38,7 @@ use slot::SlotFrame;
 use watch::IntervalWatch;
 use worker::{XdpPlan, XdpTiming, XdpWorker, XdpWorkerReport};
 
-/// Lead time of a slot, in which all threads wake up.
+// Lead time of a slot, in which all threads wake up.
 const LEAD_NS: u64 = 2_000_000;
 
 /// Additional lead time per flow.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::error::GeneratorError;
 use crate::generator::builder::GeneratorBuilder;
 
-/// Below are the services' own.
+// Lower ports are more likely to belong to services.
 const LEAST_PORT: u16 = 10_000;
 
 // Ports for all flows from `sources` source addresses: flow `id` has port number `id / sources`.

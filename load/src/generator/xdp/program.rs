@@ -19,7 +19,7 @@ use crate::sys::xdp::{
 };
 use crate::workload::{LoadWorkload, PreparedExchange};
 
-/// The programs; a copy that is aligned for the ELF reader.
+// The programs, aligned for the ELF reader.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/load.bpf.o"));
 
 // Replies that wait for their verdict: 4 MiB.
@@ -35,7 +35,7 @@ const EXCHANGE_VIEW: u64 = 1 << 23;
 const MOST_IN_VIEW: u64 = 1 << 24;
 const LEAST_ECHO_VIEW: u64 = 1 << 12;
 
-/// Programs and maps of a generator. Nothing is pinned: they go with it or with the process.
+// Programs and maps of a generator. Nothing is pinned, so they end with it or with the process.
 pub(super) struct LoadProgram {
     pub(super) rows: MappedArray<XdpRow>,
     pub(super) flows: MappedArray<XdpFlow>,
@@ -56,7 +56,7 @@ pub(super) struct LoadProgram {
 
 #[derive(Debug)]
 pub(super) struct RequestOutlets {
-    /// Live frames, where the interface takes them.
+    /// Live frames, if the interface accepts them.
     pub(super) frames: Option<RequestOutlet>,
     /// Clones of a socket buffer.
     pub(super) clones: RequestOutlet,
@@ -149,7 +149,7 @@ impl LoadProgram {
         Ok(RequestOutlets { frames, clones: RequestOutlet::clones(clones.as_fd(), bytes).map_err(not_had)? })
     }
 
-    /// The replies to be judged.
+    /// The ring of replies to verify.
     pub(super) fn verdicts(&mut self) -> Result<RingBuf<MapData>, GeneratorError> {
         let map = self.ebpf.take_map("verdicts").ok_or_else(|| missing("verdicts"))?;
         RingBuf::try_from(map).map_err(|error| refused("verdicts", &error))
@@ -176,7 +176,7 @@ impl LoadProgram {
         }
     }
 
-    /// Makes an echo flow ready for a slot.
+    /// Prepares an echo flow for a slot.
     pub(super) fn renew_echo(&self, id: u32, epoch: u32) {
         let (Some(codec), Some(flow)) = (&self.codec, self.flows.get(id as usize)) else { return };
         flow.state.store(codec.state_of_flow(self.run, epoch, id), Ordering::Relaxed);
@@ -305,7 +305,7 @@ fn ethertype(settings: &XdpSettings) -> [u8; 2] {
     }
 }
 
-/// How far into a reply a program looks.
+// Bytes of a reply that a program reads.
 const REPLY_BYTES: usize = 1024;
 
 /// The greatest power of two that is not greater; 1 for none.
@@ -320,7 +320,7 @@ fn mix(value: u64) -> u64 {
     value ^ value >> 31
 }
 
-/// The place where the search for a flow begins: `tuple_hash` of bpf/load.bpf.c.
+// Start of the search for a flow; must agree with `tuple_hash` of bpf/load.bpf.c.
 fn tuple_place(way: &frame::FlowRoute, factor: u32) -> u32 {
     let low = |address: std::net::IpAddr| match address {
         std::net::IpAddr::V4(v4) => u32::from_ne_bytes(v4.octets()),
@@ -337,7 +337,7 @@ fn tuple_place(way: &frame::FlowRoute, factor: u32) -> u32 {
     hash ^ hash >> 15
 }
 
-/// A size and a factor with which every flow is found within the places that are looked at.
+// A table size and a factor with which the program finds every flow within its limited search.
 fn tuple_table(routes: &FlowRoutes) -> Result<(u32, u32), GeneratorError> {
     let mut random = fastrand::Rng::with_seed(routes.ways.len() as u64);
     let least = (routes.ways.len() * 4).next_power_of_two().max(1024);

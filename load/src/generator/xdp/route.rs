@@ -1,4 +1,4 @@
-//! Where flows go from and to, and whether frames can be sent that way.
+//! The routes of flows, and whether frames can be sent that way.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ const LEAST_KERNEL: (u32, u32) = (5, 18);
 // The first kernel that reports the XDP features of a driver: Linux 6.3.
 const TELLING_KERNEL: (u32, u32) = (6, 3);
 
-/// The ways of all flows, which leave by one interface.
+/// The routes of all flows, which leave by one interface.
 #[derive(Debug)]
 pub(super) struct FlowRoutes {
     pub(super) ways: Vec<FlowRoute>,
@@ -84,7 +84,7 @@ impl FlowRoutes {
     }
 }
 
-/// Ways that were looked up.
+/// Routes that were looked up, so that flows with equal addresses share one look-up.
 struct PathCache<'a> {
     host: &'a Host,
     found: HashMap<(IpAddr, Option<IpAddr>), RoutePath>,

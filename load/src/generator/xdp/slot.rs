@@ -218,7 +218,7 @@ fn record(latency: &mut Latency, at: usize, count: u64) {
     }
 }
 
-/// The bucket of a latency: `bucket` of bpf/load.bpf.c.
+// The bucket of a latency; must agree with `bucket` of bpf/load.bpf.c.
 fn bucket(ns: u64) -> usize {
     let ns = ns.min((1 << 36) - 1);
     let shift = (ns >> SUB_BITS).checked_ilog2().unwrap_or(0);
