@@ -21,6 +21,9 @@ pub struct LoadReport {
     pub generator: GeneratorDescription,
     #[serde(flatten)]
     pub outcome: SlotOutcome,
+    /// Whether the service sends no replies. Then only the sent counts have a meaning: all requests are `lost`.
+    #[serde(default)]
+    pub no_reply: bool,
     /// Missed thresholds, one line each.
     #[serde(default)]
     pub missed: Vec<String>,

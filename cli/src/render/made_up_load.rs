@@ -80,6 +80,7 @@ pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
 /// The result of one such slot.
 pub(crate) fn envelope() -> Envelope<LoadReport> {
     let report = LoadReport {
+        no_reply: false,
         generator: generator(),
         outcome: outcome(1_000.0, 30),
         missed: vec!["1.0 % of the requests were lost, over --max-loss 0.10 %".to_owned()],

@@ -45,6 +45,9 @@ impl CommandResult for OverloadReport {
 fn slot(envelope: &Envelope<LoadReport>) -> Document {
     let report = &envelope.result;
     let outcome = &report.outcome;
+    if report.no_reply {
+        return sent_only(envelope);
+    }
     let verdict = format!(
         "{}/s answered of {}/s offered, {} lost",
         rate(outcome.answered_per_second),
@@ -82,6 +85,30 @@ fn slot(envelope: &Envelope<LoadReport>) -> Document {
         ..document_of("Load", verdict, envelope, &report.missed)
     };
     measured(result, facts)
+}
+
+/// A slot to a service that sends no replies.
+fn sent_only(envelope: &Envelope<LoadReport>) -> Document {
+    let outcome = &envelope.result.outcome;
+    let (per_second, sent) = (rate(outcome.offered_per_second), grouped(outcome.sent));
+    let verdict =
+        format!("{per_second}/s sent, {sent} requests. No replies were expected: the receiver counts");
+    let about = format!(
+        "{}, {}",
+        generator_text(&envelope.result.generator),
+        seconds(outcome.duration.as_secs_f64())
+    );
+    let mut sent_as = vec![Fact::new("sent as", outcome.self_watch.left_as.to_string())];
+    if outcome.send_errors.total() > 0 {
+        sent_as.push(Fact::new("not sent", grouped(outcome.send_errors.total())));
+    }
+    let result = Document {
+        tiles: vec![Tile::new(per_second, "/s", "sent"), Tile::new(sent, "", "requests sent")],
+        about: about.clone(),
+        sections: vec![Section::default().only_for(Audience::Text).with(about).with(sent_as)],
+        ..document_of("Load", verdict, envelope, &[])
+    };
+    measured(result, generator_facts(&envelope.result.generator))
 }
 
 fn ramp(envelope: &Envelope<RampReport>) -> Document {

@@ -67,6 +67,7 @@ pub fn merge(parts: &[LoadPart]) -> Result<(LoadReport, Vec<String>), MergeError
     let merged = LoadReport {
         generator: generator.unwrap_or_else(|| parts[0].report.generator.clone()),
         outcome,
+        no_reply: parts.iter().all(|part| part.report.no_reply),
         missed: Vec::new(),
         merged: parts.iter().flat_map(LoadPart::runs).collect(),
         overlap_ratio: Some(overlap),

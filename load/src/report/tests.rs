@@ -31,6 +31,7 @@ fn run(began: f64, latencies: &[u64], lost: u64) -> LoadReport {
         },
     };
     LoadReport {
+        no_reply: false,
         generator: GeneratorDescription {
             backend: "socket".to_owned(),
             workload: "echo".to_owned(),

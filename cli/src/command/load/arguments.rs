@@ -53,9 +53,12 @@ pub(crate) struct TimeArgs {
     /// seconds
     #[arg(long, value_name = "TIME", conflicts_with_all = ["search", "capacity"])]
     pub(crate) start_at: Option<StartAt>,
-    /// Wait for replies after the last request, seconds
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
-    pub(crate) drain: f64,
+    /// Wait for replies after the last request, seconds [default: 1, or 0 with --no-reply]
+    #[arg(long, value_name = "S")]
+    pub(crate) drain: Option<f64>,
+    /// The service sends no replies: only count sent requests, and end with status 0
+    #[arg(long, conflicts_with_all = ["window", "search", "ramp", "capacity", "on_demand", "max_loss", "max_p99", "min_rate"])]
+    pub(crate) no_reply: bool,
 }
 
 /// Where requests come from and go to.

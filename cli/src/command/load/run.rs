@@ -35,6 +35,8 @@ pub(crate) enum LoadPlan {
 pub(crate) struct LoadTiming {
     duration: Option<Duration>,
     pub(crate) drain: Duration,
+    /// Whether the service sends no replies.
+    pub(crate) no_reply: bool,
     interval: Duration,
     start_at_realtime_ns: Option<u64>,
 }
@@ -82,7 +84,8 @@ impl LoadTiming {
     ) -> Result<Self> {
         Ok(Self {
             duration: times.duration.map(|value| seconds("duration", value)).transpose()?,
-            drain: seconds("drain", times.drain)?,
+            drain: seconds("drain", times.drain.unwrap_or(if times.no_reply { 0.0 } else { 1.0 }))?,
+            no_reply: times.no_reply,
             interval: seconds("interval", output.interval)?,
             start_at_realtime_ns,
         })

@@ -29,11 +29,13 @@ impl LoadRun {
             let (sent, asked) = (outcome.duration.as_secs_f64(), slot.duration.as_secs_f64());
             warnings.push(format!("interrupted: sent for {sent:.1} s of {asked} s"));
         }
+        let no_reply = self.times.no_reply;
         let missed = self.bounds.missed(&outcome);
-        let fine = outcome.answered > 0 && missed.is_empty();
+        let fine = (outcome.answered > 0 || no_reply) && missed.is_empty();
         let started = Some(outcome.started_unix_seconds());
         let generator = self.generator.describe();
-        let report = LoadReport { generator, outcome, missed, merged: Vec::new(), overlap_ratio: None };
+        let report =
+            LoadReport { generator, outcome, no_reply, missed, merged: Vec::new(), overlap_ratio: None };
         self.finish(started, report, warnings)?;
         Ok(exit(fine))
     }
