@@ -37,7 +37,7 @@ pub(crate) struct Envelope<T> {
     /// Version of the program that made the result.
     pub(crate) version: String,
     pub(crate) argv: Vec<String>,
-    // When the command started to measure or read; `None` if unknown.
+    /// When the command started to measure or read; `None` if unknown.
     pub(crate) started_unix_seconds: Option<u64>,
     pub(crate) host: HostSummary,
     pub(crate) warnings: Vec<Warning>,

@@ -18,7 +18,7 @@ pub(crate) struct Origin {
 /// A fact that limits the meaning of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Warning {
-    // A stable identifier such as `cpu-steal`; `None` for remarks without one.
+    /// A stable identifier such as `cpu-steal`; `None` for remarks without one.
     #[serde(default)]
     pub(crate) kind: Option<String>,
     /// A sentence or clause for people.

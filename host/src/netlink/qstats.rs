@@ -29,7 +29,7 @@ pub(crate) struct QueueStatistics {
     pub(crate) tx: Vec<QueueStatistic>,
 }
 
-// `None` for values that the driver does not count.
+/// `None` for values that the driver does not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QueueStatistic {
     pub(crate) queue: u32,
@@ -37,8 +37,8 @@ pub(crate) struct QueueStatistic {
     pub(crate) packets: Option<u64>,
     #[serde(default)]
     pub(crate) bytes: Option<u64>,
-    // Packets that the device lost for any reason (`rx-hw-drops`), or otherwise for lack of
-    // buffers (`rx-hw-drop-overruns`).
+    /// Packets that the device lost for any reason (`rx-hw-drops`), or otherwise for lack of
+    /// buffers (`rx-hw-drop-overruns`).
     #[serde(default)]
     pub(crate) drops: Option<u64>,
 }

@@ -31,7 +31,7 @@ pub struct ComparedProfile {
     pub argv: Vec<String>,
     pub started_unix_seconds: Option<u64>,
     pub seconds: f64,
-    // `None` if the comparison was read from a file, which does not have it.
+    /// `None` if the comparison was read from a file, which does not have it.
     #[serde(skip)]
     profile: Option<StackProfile>,
 }

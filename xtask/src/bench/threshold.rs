@@ -10,13 +10,13 @@ use serde::Serialize;
 pub(super) enum ThresholdVerdict {
     Pass,
     Miss,
-    // This machine cannot show it.
+    /// This machine cannot show it.
     NotHere,
     /// A ratio without a threshold.
     Told,
 }
 
-// A threshold and the ratio that was measured.
+/// A threshold and the ratio that was measured.
 #[derive(Debug, Serialize)]
 pub(super) struct JudgedThreshold {
     pub(super) what: String,

@@ -110,7 +110,7 @@ pub(super) struct RoundRequests {
     uncounted: Vec<RoundLoss>,
 }
 
-// Requests that were lost at one point of the path; negative if more left the point than came.
+/// Requests that were lost at one point of the path; negative if more left the point than came.
 #[derive(Debug, Serialize)]
 struct RoundLoss {
     name: &'static str,

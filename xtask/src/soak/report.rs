@@ -16,7 +16,7 @@ const ALLOWED_GROWTH: f64 = 1.05;
 /// Growth that is always allowed, bytes.
 const ALLOWED_BYTES: f64 = 512e3;
 
-// Exists only if every flow was answered again after each event: otherwise the soak ends early.
+/// Exists only if every flow was answered again after each event: otherwise the soak ends early.
 #[derive(Debug, Serialize)]
 pub(super) struct SoakReport {
     elapsed_seconds: f64,
@@ -61,7 +61,7 @@ struct PanicReport {
 struct MemoryReport {
     /// After each round.
     resident_bytes: Vec<f64>,
-    // Medians; null with too few rounds.
+    /// Medians; null with too few rounds.
     first_quarter_bytes: Option<f64>,
     last_quarter_bytes: Option<f64>,
     kept: bool,

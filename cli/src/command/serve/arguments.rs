@@ -138,7 +138,7 @@ struct ServeSummary {
     /// Requests without a reply, or with a partial one, by reason. `total` counts those without a
     /// reply as dropped.
     refusals: RefusalCounts,
-    // Counters of the overload guard. `None` without one.
+    /// Counters of the overload guard. `None` without one.
     guard: Option<GuardReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     xdp: Option<XdpReport>,

@@ -44,7 +44,7 @@ pub(super) struct TurnSample {
     /// Transactions per second at the highest rate that held.
     #[serde(rename = "capacity_per_second")]
     pub(super) capacity: f64,
-    // Whether the generator was the limit, so that the result is a lower bound.
+    /// Whether the generator was the limit, so that the result is a lower bound.
     pub(super) generator_bound: bool,
     /// Whether the search ended before a rate was confirmed.
     pub(super) unconfirmed: bool,
@@ -56,7 +56,7 @@ pub(super) struct TurnSample {
     pub(super) cycles_per_transaction: Known<f64>,
     /// Instructions, the same.
     pub(super) instructions_per_transaction: Known<f64>,
-    // CPU time of the server's processes a transaction, ns.
+    /// CPU time of the server's processes a transaction, ns.
     pub(super) cpu_ns_per_transaction: Known<f64>,
 }
 
