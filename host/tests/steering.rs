@@ -108,7 +108,10 @@ impl Udp {
     /// One socket for each CPU, in turn.
     fn table(&self, cpus: &[u32]) -> SteeringTable {
         let by_cpu = cpus.iter().zip(self.cookies().into_iter().cycle());
-        SteeringTable { by_cpu: by_cpu.map(|(cpu, cookie)| (*cpu, vec![cookie])).collect() }
+        SteeringTable {
+            by_cpu: by_cpu.map(|(cpu, cookie)| (*cpu, vec![cookie])).collect(),
+            ..SteeringTable::default()
+        }
     }
 
     /// How many of [`FLOWS`] datagrams that are sent on a CPU each socket gets.
@@ -218,7 +221,7 @@ fn datagrams_of_a_socket_that_was_closed_go_to_others() {
         let mut udp = Udp::new("127.0.0.1", 4);
         let cookies = udp.cookies();
         let by_cpu = BTreeMap::from([(cpus[0], cookies[..3].to_vec()), (cpus[1], cookies[3..].to_vec())]);
-        let table = SteeringTable { by_cpu };
+        let table = SteeringTable { by_cpu, ..SteeringTable::default() };
         udp.group.steer(&table).expect("steered");
         let shared = udp.spread(cpus[0]);
         assert!(shared[..3].iter().all(|count| *count > 0) && shared[3] == 0, "by the hash: {shared:?}");
@@ -247,7 +250,7 @@ fn nothing_is_lost_while_tables_change() {
         let cookies = udp.cookies();
         let tables: Vec<SteeringTable> = [[0, 1], [1, 0], [2, 3], [3, 3]]
             .map(|at| cpus.iter().copied().zip(at.map(|at| vec![cookies[at]])).collect())
-            .map(|by_cpu| SteeringTable { by_cpu })
+            .map(|by_cpu| SteeringTable { by_cpu, ..SteeringTable::default() })
             .to_vec();
         let (sent, received, done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         let send = || {
@@ -303,7 +306,7 @@ fn listeners_are_steered_too() {
         let group = Group::new(SocketProtocol::Tcp, local);
         let by_cpu =
             cpus.iter().zip(&listeners).map(|(cpu, listener)| (*cpu, vec![cookie(listener)])).collect();
-        let table = SteeringTable { by_cpu };
+        let table = SteeringTable { by_cpu, ..SteeringTable::default() };
         assert_eq!(group.reads(), "none");
         group.steer(&table).expect("steered");
         assert_eq!(group.reads(), table.to_string());
@@ -349,7 +352,8 @@ fn what_cannot_be_steered_is_told_in_a_line() {
     on_a_host("what_cannot_be_steered_is_told_in_a_line", |cpus| {
         let mut udp = Udp::new("127.0.0.1", 2);
         let refused = |table: &SteeringTable| udp.group.steer(table).expect_err("refused").to_string();
-        let stranger = SteeringTable { by_cpu: BTreeMap::from([(cpus[0], vec![u64::MAX])]) };
+        let stranger =
+            SteeringTable { by_cpu: BTreeMap::from([(cpus[0], vec![u64::MAX])]), ..SteeringTable::default() };
         let error = refused(&stranger);
         assert!(error.contains(&format!("socket {} is none of the group", u64::MAX)), "{error}");
         let error = refused(&udp.table(&[99_999]));
@@ -358,7 +362,10 @@ fn what_cannot_be_steered_is_told_in_a_line() {
         let alone = UdpSocket::bind("127.0.0.1:0").expect("bound");
         let group = Group::new(SocketProtocol::Udp, alone.local_addr().expect("bound"));
         assert_eq!(group.reads(), "none");
-        let table = SteeringTable { by_cpu: BTreeMap::from([(cpus[0], vec![cookie(&alone)])]) };
+        let table = SteeringTable {
+            by_cpu: BTreeMap::from([(cpus[0], vec![cookie(&alone)])]),
+            ..SteeringTable::default()
+        };
         let error = group.steer(&table).expect_err("refused").to_string();
         assert!(error.contains("in no reuseport group"), "{error}");
         assert_eq!((udp.group.reads(), group.reads()), ("none".into(), "none".into()));

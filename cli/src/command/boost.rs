@@ -2,6 +2,7 @@
 
 mod apply;
 mod arguments;
+mod attach;
 mod boosts;
 mod plan;
 mod restart;
@@ -52,6 +53,10 @@ enum BoostAction {
 enum ReplicaAction {
     /// Run copies of a server that share its port, without changing the server
     Run(run::BoostRunArgs),
+    /// Run copies of a server in place of the one that has the port, without losing a request
+    Replace(run::BoostReplaceArgs),
+    /// Let processes of a control group share ports, for supervisors that start the copies
+    Attach(attach::BoostAttachArgs),
     /// Print lines after a prefix
     #[command(hide = true)]
     PrefixLines(run::PrefixLinesArgs),
@@ -61,6 +66,8 @@ impl BoostArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.replicas {
             Some(ReplicaAction::Run(run)) => return run.run(),
+            Some(ReplicaAction::Replace(replace)) => return replace.run(),
+            Some(ReplicaAction::Attach(attach)) => return attach.run(),
             Some(ReplicaAction::PrefixLines(lines)) => return lines.run(),
             None => {}
         }

@@ -1,6 +1,8 @@
 //! `linerate boost run`: copies of a server with one socket, as root runs it, in a lab.
 
+mod handover;
 mod scene;
+mod sticky;
 
 use std::process::Command;
 

@@ -25,6 +25,9 @@ pub use steered::{SteeredSocket, SteeredSockets, steered};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SteeringTable {
     pub by_cpu: BTreeMap<u32, Vec<u64>>,
+    /// Whether a QUIC client stays with its socket when its address changes: packets go by the
+    /// connection ID where it is known.
+    pub follows_quic_ids: bool,
 }
 
 impl SteeringTable {
@@ -42,7 +45,7 @@ impl SteeringTable {
 
 impl fmt::Display for SteeringTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("by-cpu")?;
+        f.write_str(if self.follows_quic_ids { "by-quic-id" } else { "by-cpu" })?;
         for (cpu, cookies) in &self.by_cpu {
             let cookies: Vec<String> = cookies.iter().map(u64::to_string).collect();
             write!(f, " {cpu}:{}", cookies.join("+"))?;
@@ -63,9 +66,11 @@ impl FromStr for SteeringTable {
             Some((cpu.parse().ok()?, cookies))
         };
         let mut words = text.split_ascii_whitespace();
-        if words.next() != Some("by-cpu") {
-            return Err(EXPECTED);
-        }
+        let follows_quic_ids = match words.next() {
+            Some("by-cpu") => false,
+            Some("by-quic-id") => true,
+            _ => return Err(EXPECTED),
+        };
         let mut by_cpu = BTreeMap::new();
         for word in words {
             let (cpu, cookies) = item(word).ok_or(EXPECTED)?;
@@ -73,7 +78,7 @@ impl FromStr for SteeringTable {
                 return Err(EXPECTED);
             }
         }
-        if by_cpu.is_empty() { Err(EXPECTED) } else { Ok(Self { by_cpu }) }
+        if by_cpu.is_empty() { Err(EXPECTED) } else { Ok(Self { by_cpu, follows_quic_ids }) }
     }
 }
 
@@ -210,7 +215,7 @@ mod tests {
             by_cpu in proptest::collection::btree_map(
                 any::<u32>(), proptest::collection::vec(any::<u64>(), 1..4), 1..6),
         ) {
-            let table = SteeringTable { by_cpu };
+            let table = SteeringTable { by_cpu, follows_quic_ids };
             prop_assert_eq!(table.to_string().parse::<SteeringTable>(), Ok(table));
         }
 

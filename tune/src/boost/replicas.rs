@@ -10,6 +10,7 @@ mod process;
 mod set;
 mod startup;
 mod steering;
+mod takeover;
 
 use std::ffi::OsString;
 use std::io;
@@ -20,9 +21,11 @@ use std::time::Duration;
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{CpuSet, Host, HostError};
 
+use crate::boost::discovery::DiscoveryError;
 use cgroup::CgroupTree;
 pub use cgroup::ReplicaCgroup;
 pub use set::ReplicaSet;
+pub use takeover::ServerHandover;
 
 /// Replaced by the number of the copy, from 0, in arguments and environment.
 pub const PLACEHOLDER: &str = "{replica}";
@@ -38,6 +41,9 @@ pub struct ReplicaConfig {
     /// CPUs of the copies in turn; `None` for those near the queues.
     pub cpus: Option<CpuSet>,
     pub steering: ReplicaSteering,
+    /// Take the port over from the server that has it. The old server gets this time to reply after
+    /// it has read its last datagram.
+    pub takeover: Option<Duration>,
     /// Arguments of this program with which it prints the lines of its standard input after a
     /// prefix, which is added.
     pub prefix_lines: Vec<OsString>,
@@ -50,6 +56,8 @@ pub enum ReplicaSteering {
     Cpu,
     /// The same copy for all datagrams of a client's address and port.
     Flow,
+    /// The same copy for all datagrams of a QUIC connection, also from another address.
+    QuicId,
 }
 
 /// What happened to a set, in order.
@@ -79,6 +87,8 @@ pub enum ReplicaEvent {
         bound: Vec<SocketAddr>,
         after: Duration,
     },
+    /// The port was taken over.
+    Replaced(ServerHandover),
     Ended {
         copy: u32,
         status: String,
@@ -114,6 +124,16 @@ pub enum ReplicaError {
         name(SocketProtocol::Udp, *local), local.port()
     )]
     PortTaken { local: SocketAddr },
+    #[error(
+        "{} is bound without SO_REUSEPORT, so no second server can bind it: start it with linerate boost run, then it \
+         can be replaced",
+        name(SocketProtocol::Udp, *local)
+    )]
+    NotReuseport { local: SocketAddr },
+    #[error("datagrams cannot be moved from one server to the other: {why}")]
+    NotSteered { why: String },
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
     #[error("cannot start {program}: {source}")]
     CannotStart { program: String, source: io::Error },
     #[error("there is no CPU {cpu} online: see lscpu")]

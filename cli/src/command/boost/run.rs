@@ -1,4 +1,4 @@
-//! `linerate boost run`: copies of an unmodified server that share its port.
+//! `linerate boost run` and `replace`: copies of an unmodified server that share its port.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, Read as _, Write as _};
@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -16,16 +17,43 @@ use rustix::process::Signal;
 
 use super::apply::must_be_root;
 use crate::command::tune::apply::runner::tell;
+use crate::quantity;
 use crate::view;
 
 #[derive(Debug, Args)]
 pub(super) struct BoostRunArgs {
-    /// Number of copies
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    replicas: u32,
     /// Share this UDP and TCP port only [default: every port that the server binds]
     #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
+    /// Number of copies
+    #[arg(short = 'n', long, value_name = "N", value_parser = copies())]
+    replicas: u32,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BoostReplaceArgs {
+    /// The UDP port of the old and the new server
+    #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Number of copies of the new server
+    #[arg(short = 'n', long, value_name = "N", default_value = "1", value_parser = copies())]
+    replicas: u32,
+    /// Time for the last replies of the old server, after it has read its last datagram
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = quantity::seconds(0.0..=3_600.0))]
+    drain: Duration,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+fn copies() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=4096)
+}
+
+/// The copies.
+#[derive(Debug, Args)]
+struct ServerArgs {
     /// CPUs of the copies, such as 0-3,8 [default: those on which packets arrive]
     #[arg(long, value_name = "LIST", value_parser = CpuSet::from_list)]
     cpus: Option<CpuSet>,
@@ -47,6 +75,8 @@ enum SteerArg {
     Cpu,
     /// Always the same copy for a client's address and port
     Flow,
+    /// Always the same copy for a QUIC connection, also when the client's address changes
+    QuicCid,
 }
 
 fn variable(text: &str) -> Result<(OsString, OsString), String> {
@@ -59,31 +89,44 @@ fn variable(text: &str) -> Result<(OsString, OsString), String> {
 impl BoostRunArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("run")?;
-        if let Some(empty) = self.cpus.as_ref().filter(|cpus| cpus.is_empty()) {
-            ensure!(!empty.is_empty(), "--cpus names no CPU");
-        }
-        // Before the copies start, so that no signal is lost.
-        let signals = PassedSignals::install()?;
-        let mut set = ReplicaSet::start(self.config())?;
-        let ended = supervise(&mut set, &signals);
-        print_events(&mut set);
-        ended?;
-        Ok(ExitCode::SUCCESS)
+        run(self.server.config(self.port, self.replicas, None)?)
     }
+}
 
-    fn config(self) -> ReplicaConfig {
-        ReplicaConfig {
+impl BoostReplaceArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        must_be_root("replace")?;
+        run(self.server.config(Some(self.port), self.replicas, Some(self.drain))?)
+    }
+}
+
+fn run(config: ReplicaConfig) -> Result<ExitCode> {
+    // Before the copies start, so that no signal is lost.
+    let signals = PassedSignals::install()?;
+    let mut set = ReplicaSet::start(config)?;
+    let ended = supervise(&mut set, &signals);
+    print_events(&mut set);
+    ended?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl ServerArgs {
+    fn config(self, port: Option<u16>, replicas: u32, takeover: Option<Duration>) -> Result<ReplicaConfig> {
+        ensure!(!self.cpus.as_ref().is_some_and(CpuSet::is_empty), "--cpus names no CPU");
+        Ok(ReplicaConfig {
             command: self.command,
             environment: self.env,
-            replicas: self.replicas,
-            port: self.port,
+            replicas,
+            port,
             cpus: self.cpus,
             steering: match self.steer {
                 SteerArg::Cpu => ReplicaSteering::Cpu,
                 SteerArg::Flow => ReplicaSteering::Flow,
+                SteerArg::QuicCid => ReplicaSteering::QuicId,
             },
+            takeover,
             prefix_lines: vec!["boost".into(), "prefix-lines".into(), "--".into()],
-        }
+        })
     }
 }
 

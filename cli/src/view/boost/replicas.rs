@@ -1,6 +1,6 @@
 //! Lines of `linerate boost run`.
 
-use linerate_tune::boost::replicas::{ReplicaEvent, ReplicaLeftover};
+use linerate_tune::boost::replicas::{ReplicaEvent, ReplicaLeftover, ServerHandover};
 
 use crate::render::format::count_with_noun;
 
@@ -30,6 +30,7 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
             let seconds = after.as_secs();
             format!("After {seconds} s not every copy has {wanted}. Bound so far: {bound}. Still waiting.")
         }
+        ReplicaEvent::Replaced(handover) => replaced(handover),
         ReplicaEvent::Ended { copy, status, again_in } if again_in.is_zero() => {
             format!("Copy {copy} ended ({status}) and is started again.")
         }
@@ -49,4 +50,21 @@ pub(crate) fn removed(leftover: &ReplicaLeftover) -> String {
     format!(
         "Ended the replicas of linerate process {supervisor}, which was killed ({processes} processes).\n"
     )
+}
+
+fn replaced(handover: &ServerHandover) -> String {
+    let list = |pids: &[u32]| pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let milliseconds = handover.drained_in.as_secs_f64() * 1e3;
+    let mut line = format!(
+        "Port {} is taken over. The old server read its last datagram after {milliseconds:.0} ms",
+        handover.port
+    );
+    if !handover.ended.is_empty() {
+        line += &format!(", and process {} has ended", list(&handover.ended));
+    }
+    line += ".";
+    if !handover.left.is_empty() {
+        line += &format!(" Process {} still runs: end it (kill -9).", list(&handover.left));
+    }
+    line
 }

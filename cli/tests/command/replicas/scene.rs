@@ -1,6 +1,7 @@
 //! A lab whose receiver runs copies of a server that is compiled for the test.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -52,9 +53,9 @@ impl ReplicaTestHost {
         command
     }
 
-    fn command(&self, options: &[&str], words: &[&str]) -> Command {
+    fn command(&self, verb: &str, options: &[&str], words: &[&str]) -> Command {
         let mut command = self.host.scene.on_host(program());
-        command.args(["boost", "run"]).args(options).arg("--").arg(self.host.scene.path("server"));
+        command.args(["boost", verb]).args(options).arg("--").arg(self.host.scene.path("server"));
         // Another port than usual, in front.
         let (port, words) = match words.iter().position(|word| *word == "--at") {
             Some(at) => (words[at + 1], &words[..at]),
@@ -65,12 +66,41 @@ impl ReplicaTestHost {
     }
 
     pub(super) fn run(&self, options: &[&str], words: &[&str]) -> ReplicaRun {
-        ReplicaRun::start(self.command(options, words))
+        ReplicaRun::start(self.command("run", options, words))
+    }
+
+    /// `linerate boost replace` of the server on the port.
+    pub(super) fn replace(&self, options: &[&str], words: &[&str]) -> ReplicaRun {
+        ReplicaRun::start(self.command("replace", &[&["--port", PORT], options].concat(), words))
+    }
+
+    pub(super) fn attach(&self, arguments: &[&str]) -> ReplicaRun {
+        let mut command = self.host.scene.on_host(program());
+        command.args(["boost", "attach"]).args(arguments);
+        ReplicaRun::start(command)
+    }
+
+    /// The server alone, in the control group of this directory.
+    pub(super) fn server_in(&self, group: &str) -> Command {
+        let script = format!("echo $$ >{group}/cgroup.procs && exec \"$0\" {PORT}");
+        let mut command = self.host.scene.on_host("sh");
+        command.args(["-c", &script]).arg(self.host.scene.path("server")).stderr(Stdio::null());
+        command
+    }
+
+    /// What a script of bash on the other host prints.
+    pub(super) fn on_sender(&self, script: &str) -> String {
+        let output = self.host.scene.on("sender0", "bash").args(["-c", script]).output().expect("bash");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// What a run that fails says.
     pub(super) fn refused(&self, options: &[&str], words: &[&str]) -> String {
-        let output = self.command(options, words).output().expect("the command starts");
+        self.refused_to("run", options, words)
+    }
+
+    pub(super) fn refused_to(&self, verb: &str, options: &[&str], words: &[&str]) -> String {
+        let output = self.command(verb, options, words).output().expect("the command starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{options:?} {words:?}: {said}");
         said
@@ -111,11 +141,9 @@ impl ReplicaTestHost {
 
     pub(super) fn expect_nothing_left(&self) {
         assert_eq!(self.copies(), [0_u32; 0]);
-        let own = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-        let unified =
-            own.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
-        let Some(unified) = unified else { return };
-        let find = Command::new("find").args([unified, "-name", "linerate-boost-*"]).output().expect("find");
+        let Some(unified) = unified_hierarchy() else { return };
+        let find =
+            Command::new("find").arg(unified).args(["-name", "linerate-boost-*"]).output().expect("find");
         // Those of other tests belong to other processes.
         let left = String::from_utf8_lossy(&find.stdout).into_owned();
         let is_dead = |line: &&str| {
@@ -124,6 +152,13 @@ impl ReplicaTestHost {
         };
         assert_eq!(left.lines().filter(is_dead).count(), 0, "{left}");
     }
+}
+
+/// Where control groups of version 2 are mounted.
+pub(super) fn unified_hierarchy() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    let unified = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+    unified.split(' ').nth(4).map(PathBuf::from)
 }
 
 impl ReplicaRun {
@@ -171,6 +206,12 @@ impl ReplicaRun {
             let line = self.until("");
             missing.retain(|expected| line != *expected);
         }
+    }
+
+    /// Waits for its end, which has to be this status.
+    pub(super) fn wait(mut self, status: i32) {
+        let ended = self.child.wait().expect("a child");
+        assert_eq!(ended.code(), Some(status), "{}", self.seen);
     }
 
     /// Ends it with a signal and a status, and returns all lines.

@@ -1,5 +1,5 @@
 // A server with one UDP socket, which knows nothing of SO_REUSEPORT: returns each datagram.
-// server PORT [--control TCP_PORT] [--try] [--second] [--background] [--user UID] [--tcp]
+// server PORT [--control TCP_PORT] [--try] [--second] [--background] [--user UID] [--tcp] [--answer]
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -28,7 +28,8 @@ static int bound(int type, int port) {
 }
 
 int main(int count, char **words) {
-    int port = atoi(words[1]), i, udp;
+    const char *copy = getenv("COPY");
+    int port = atoi(words[1]), i, udp, answer = 0;
     char buffer[2048];
 
     signal(SIGHUP, on_hangup);
@@ -41,20 +42,24 @@ int main(int count, char **words) {
             close(bound(SOCK_DGRAM, port));
         else if (!strcmp(words[i], "--second"))
             bound(SOCK_DGRAM, port);
+        else if (!strcmp(words[i], "--answer"))
+            answer = 1;
         else if (!strcmp(words[i], "--background") && daemon(1, 1))
             return 4;
         else if (!strcmp(words[i], "--user") && setuid(atoi(words[++i])))
             return 5;
     }
     udp = bound(SOCK_DGRAM, port);
-    printf("ready, copy %s\n", getenv("COPY") ? getenv("COPY") : "unknown");
+    printf("ready, copy %s\n", copy ? copy : "unknown");
     fflush(stdout);
     for (;;) {
         struct sockaddr_in client;
         socklen_t length = sizeof(client);
         ssize_t bytes = recvfrom(udp, buffer, sizeof(buffer), 0, (struct sockaddr *)&client, &length);
 
-        if (bytes >= 0)
+        if (bytes >= 0 && answer && copy)
+            sendto(udp, copy, strlen(copy), 0, (struct sockaddr *)&client, length);
+        else if (bytes >= 0)
             sendto(udp, buffer, bytes, 0, (struct sockaddr *)&client, length);
     }
 }

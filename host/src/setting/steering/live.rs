@@ -65,6 +65,11 @@ pub(super) fn steer(group: &ReuseportGroup, wanted: &SteeringTable) -> Result<()
     check(&members, wanted)?;
     match found {
         GroupSteering::Foreign(name) => Err(SteeringFailure::Reason(foreign(&name))),
+        GroupSteering::Ours(program) if program.follows_quic_ids() != wanted.follows_quic_ids => {
+            Err(SteeringFailure::Reason(
+                "it is steered by CPU, and by QUIC connection ID is another program, or the reverse: undo the first".into(),
+            ))
+        }
         GroupSteering::Ours(mut program) => change(&mut program, &members, wanted).map_err(permitted),
         GroupSteering::None => attach(&members, wanted).map_err(permitted),
     }
@@ -121,7 +126,8 @@ fn check(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringF
 /// The program is complete before it is attached in one step.
 fn attach(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringFailure> {
     let number = u32::try_from(members.cookies().count()).map_err(io::Error::other)?;
-    let (loaded, mut program) = SteeringMaps::load(number.saturating_mul(2).saturating_add(SPARE_PLACES))?;
+    let (loaded, mut program) =
+        SteeringMaps::load(number.saturating_mul(2).saturating_add(SPARE_PLACES), wanted.follows_quic_ids)?;
     change(&mut program, members, wanted)?;
     let any = wanted.cookies().next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     Ok(loaded.attach(members.copy(any)?.as_fd())?)
@@ -192,7 +198,8 @@ fn not_put(cookie: u64, error: io::Error) -> SteeringFailure {
 }
 
 fn table(program: &SteeringMaps) -> io::Result<SteeringTable> {
-    Ok(placed::table(&program.table()?, rows()?))
+    let follows_quic_ids = program.follows_quic_ids();
+    Ok(SteeringTable { follows_quic_ids, ..placed::table(&program.table()?, rows()?) })
 }
 
 /// Rows of a table: the highest possible CPU number plus one.

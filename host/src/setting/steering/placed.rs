@@ -32,7 +32,7 @@ pub(super) fn table(entries: &[Entry], cpus: u32) -> SteeringTable {
             by_cpu.insert(cpu, cookies);
         }
     }
-    SteeringTable { by_cpu }
+    SteeringTable { by_cpu, ..SteeringTable::default() }
 }
 
 /// Places that the rows refer to, with their intended cookies.
@@ -69,7 +69,7 @@ mod tests {
             by_cpu in proptest::collection::btree_map(
                 0_u32..16, proptest::collection::vec(1_u64..40, 1..5), 1..8),
         ) {
-            let wanted = SteeringTable { by_cpu };
+            let wanted = SteeringTable { by_cpu, ..SteeringTable::default() };
             let cookies: std::collections::BTreeSet<u64> = wanted.by_cpu.values().flatten().copied().collect();
             let places: BTreeMap<u64, u32> = cookies.into_iter().zip(0..).collect();
             let entries = entries(&wanted, &places, 16).expect("all there");

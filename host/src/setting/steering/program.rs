@@ -21,6 +21,10 @@ static OBJECT: &[u8] =
 // replaces.
 const ANY_LENGTH: u32 = 1 << 12;
 
+// Connection IDs and clients that are remembered, the most recently used. An entry takes some 100
+// bytes.
+const REMEMBERED: u32 = 1 << 17;
+
 // Nothing is pinned: the maps exist as long as the program, which exists as long as it is
 // attached.
 pub(super) struct SteeringMaps {
@@ -28,6 +32,8 @@ pub(super) struct SteeringMaps {
     tables: ArrayOfMaps<MapData, Array<MapData, Entry>>,
     chosen: PerCpuArray<MapData, u64>,
     hashed: PerCpuArray<MapData, u64>,
+    /// One entry where IDs are not followed.
+    ids: MapData,
 }
 
 /// The program before it is attached.
@@ -35,10 +41,15 @@ pub(super) struct LoadedSteering(Ebpf);
 
 impl SteeringMaps {
     /// Loads a program for this many sockets, without sockets and table.
-    pub(super) fn load(places: u32) -> io::Result<(LoadedSteering, Self)> {
+    pub(super) fn load(places: u32, follows_quic_ids: bool) -> io::Result<(LoadedSteering, Self)> {
         let mut loader = EbpfLoader::new();
+        let follow = u8::from(follows_quic_ids);
+        if follows_quic_ids {
+            loader.map_max_entries("steer_ids", REMEMBERED).map_max_entries("steer_flows", REMEMBERED);
+        }
         pause_after_burst();
         let mut object = loader
+            .override_global("follow_ids", &follow, true)
             .map_max_entries("steer_sockets", places)
             .map_max_entries("steer_chosen", places)
             .load(OBJECT)
@@ -66,6 +77,10 @@ impl SteeringMaps {
             }
         }
         Ok(maps.whole())
+    }
+
+    pub(super) fn follows_quic_ids(&self) -> bool {
+        self.ids.info().is_ok_and(|info| info.max_entries() > 1)
     }
 
     pub(super) fn places(&self) -> u32 {
@@ -184,10 +199,11 @@ struct FoundMaps {
     tables: Option<ArrayOfMaps<MapData, Array<MapData, Entry>>>,
     chosen: Option<PerCpuArray<MapData, u64>>,
     hashed: Option<PerCpuArray<MapData, u64>>,
+    ids: Option<MapData>,
 }
 
 impl FoundMaps {
-    const NAMES: [&str; 4] = ["steer_sockets", "steer_tables", "steer_chosen", "steer_hashed"];
+    const NAMES: [&str; 5] = ["steer_sockets", "steer_tables", "steer_chosen", "steer_hashed", "steer_ids"];
 
     fn take(&mut self, name: &str, map: Map) -> io::Result<()> {
         match (name, map) {
@@ -195,6 +211,8 @@ impl FoundMaps {
             ("steer_tables", map) => self.tables = Some(map.try_into().map_err(bpf::error)?),
             ("steer_chosen", map) => self.chosen = Some(map.try_into().map_err(bpf::error)?),
             ("steer_hashed", map) => self.hashed = Some(map.try_into().map_err(bpf::error)?),
+            ("steer_ids", Map::LruHashMap(data)) => self.ids = Some(data),
+            ("steer_flows" | "steer_lengths" | ".rodata", _) => {}
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
         Ok(())
@@ -206,12 +224,13 @@ impl FoundMaps {
             tables: Some(tables),
             chosen: Some(chosen),
             hashed: Some(hashed),
+            ids: Some(ids),
         } = self
         else {
             return None;
         };
         let info = sockets.info().ok()?;
         let fits = info.value_size() == 8 && info.max_entries() == chosen.len();
-        fits.then_some(SteeringMaps { sockets, tables, chosen, hashed })
+        fits.then_some(SteeringMaps { sockets, tables, chosen, hashed, ids })
     }
 }

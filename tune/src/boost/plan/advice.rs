@@ -21,7 +21,23 @@ pub(super) fn single(server: &ObservedServer, readers: usize, cpus: usize) -> Ve
     };
     // As many threads as CPUs: more workers are set already.
     let gives = [OptionEffect::Sockets, OptionEffect::Workers];
-    with_options(server, what, if readers < cpus { &gives } else { &gives[..1] }, cpus)
+    let mut advice = with_options(server, what, if readers < cpus { &gives } else { &gives[..1] }, cpus);
+    if cpus > 1 {
+        advice.push(replicas(server, cpus));
+    }
+    advice
+}
+
+/// Copies of the whole server, which need no option of it.
+fn replicas(server: &ObservedServer, cpus: usize) -> ServerAdvice {
+    let port = server.udp_ports().first().copied().unwrap_or_default();
+    ServerAdvice {
+        what: "Several copies of the server can share its port, unmodified. Not if requests must see the same data in memory, if \
+               copies would write the same files, or if a licence counts processes."
+            .to_owned(),
+        option: Some(format!("linerate boost run --replicas {cpus} --port {port} -- COMMAND")),
+        source: Some("docs/replicas.md".to_owned()),
+    }
 }
 
 /// What too few readers, or readers away from packets, cost.

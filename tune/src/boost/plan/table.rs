@@ -112,7 +112,8 @@ impl CpuHosts {
             if first.is_empty() { of(&mut instead.take(cpu)) } else { first }
         };
         let rows = receiving.online.iter().map(|cpu| (cpu, row(cpu)));
-        SteeringTable { by_cpu: rows.filter(|(_, cookies)| !cookies.is_empty()).collect() }
+        let by_cpu = rows.filter(|(_, cookies)| !cookies.is_empty()).collect();
+        SteeringTable { by_cpu, ..SteeringTable::default() }
     }
 }
 

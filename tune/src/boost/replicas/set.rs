@@ -17,6 +17,7 @@ use super::cgroup::{self, CgroupTree, PATIENCE, ReplicaCgroup};
 use super::process::CopyProcess;
 use super::startup::CopyBinds;
 use super::steering::CopyPlacement;
+use super::takeover::{self, ServerTakeover};
 use super::{ReplicaConfig, ReplicaError, ReplicaEvent, groups, remove_leftovers};
 
 /// After so long without a shared port the ports that were bound instead are reported.
@@ -24,6 +25,10 @@ const SLOW_START: Duration = Duration::from_secs(5);
 
 /// A copy that ran for this long is started again at once, and any other after a growing pause.
 const STEADY: Duration = Duration::from_secs(10);
+
+/// Interval between looks whether copies that take over a port read their sockets.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -38,6 +43,8 @@ pub struct ReplicaSet {
     placement: CopyPlacement,
     copies: Vec<ServerCopy>,
     phase: SetPhase,
+    /// The server whose port is taken over, until it has ended.
+    takeover: Option<ServerTakeover>,
     began: Instant,
     /// Whether a slow start was reported.
     is_slow: bool,
@@ -67,14 +74,14 @@ struct ServerCopy {
 }
 
 impl ReplicaSet {
-    /// Starts the copies. Removes what a killed supervisor left on the same port.
+    /// Starts the copies. Removes what a killed supervisor left on the same port, unless the port is taken over.
     ///
     /// # Errors
     /// [`ReplicaError`]; then no process runs and no control group is left.
     pub fn start(config: ReplicaConfig) -> Result<Self, ReplicaError> {
         let host = Host::live();
         let mut events = Vec::new();
-        if let Some(port) = config.port {
+        if let (Some(port), None) = (config.port, config.takeover) {
             events.extend(remove_leftovers(&host, Some(port))?.into_iter().map(ReplicaEvent::Removed));
             if let Some(group) = groups(&host, Some(port))?.first() {
                 return Err(ReplicaError::PortInUse { port, supervisor: group.supervisor });
@@ -126,16 +133,31 @@ impl ReplicaSet {
             placement,
             copies,
             phase: SetPhase::Starting,
+            takeover: None,
             began: now,
             is_slow: false,
             steered: BTreeMap::new(),
             events,
             ended: Vec::new(),
         };
+        if let (Some(port), Some(_)) = (set.config.port, set.config.takeover) {
+            set.takeover = Some(ServerTakeover::hold(&set.host, &set.placement, port)?);
+        }
         for copy in 0..set.config.replicas {
-            set.start_copy(copy)?;
+            if let Err(error) = set.start_copy(copy) {
+                set.give_up();
+                return Err(error);
+            }
         }
         Ok(set)
+    }
+
+    /// Ends all copies. A server whose port was to be taken over goes on.
+    fn give_up(&mut self) {
+        let _ = cgroup::kill(&self.group.path);
+        if let Some(takeover) = self.takeover.take() {
+            takeover.release(&self.host);
+        }
     }
 
     /// Waits for the next event of the copies, or until `wake` is readable, and acts on it.
@@ -145,7 +167,7 @@ impl ReplicaSet {
     pub fn wait(&mut self, wake: BorrowedFd<'_>) -> Result<(), ReplicaError> {
         let acted = self.poll(wake).and_then(|()| self.act());
         if acted.is_err() {
-            let _ = cgroup::kill(&self.group.path);
+            self.give_up();
             self.finish()?;
         }
         acted
@@ -213,7 +235,9 @@ impl ReplicaSet {
         let processes = self.copies.iter().filter_map(|copy| copy.process.as_ref());
         descriptors.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
         let slow = (self.phase == SetPhase::Starting && !self.is_slow).then(|| self.began + SLOW_START);
-        let next = self.copies.iter().filter_map(|copy| copy.again_at).chain(slow).min();
+        // No event says that a copy begins to read.
+        let reads = self.takeover.as_ref().map(|_| Instant::now() + LOOK_AGAIN);
+        let next = self.copies.iter().filter_map(|copy| copy.again_at).chain(slow).chain(reads).min();
         let left = next.map(|at| at.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut descriptors, left.as_ref()) {
@@ -306,6 +330,9 @@ impl ReplicaSet {
         if self.phase == SetPhase::Ending {
             return Ok(());
         }
+        if self.takeover.is_some() {
+            return self.take_over();
+        }
         let mut has_closed = true;
         while has_closed {
             has_closed = false;
@@ -329,6 +356,49 @@ impl ReplicaSet {
         Ok(())
     }
 
+    /// Moves the datagrams of the old server's addresses to the copies, once these read their sockets.
+    fn take_over(&mut self) -> Result<(), ReplicaError> {
+        let groups = self.complete_groups();
+        let Some(takeover) = &self.takeover else { return Ok(()) };
+        if !takeover.addresses().iter().all(|local| groups.contains_key(local)) {
+            return Ok(());
+        }
+        for (local, sockets) in &groups {
+            if self.has_closed_sockets(*local, sockets)? {
+                return Ok(());
+            }
+        }
+        let Some(takeover) = self.takeover.take() else { return Ok(()) };
+        if !self.copies_read()? {
+            self.takeover = Some(takeover);
+            return Ok(());
+        }
+        for (local, sockets) in groups {
+            let steered = self.placement.steer(&self.host, local, &sockets);
+            if let (Err(why), true) = (&steered, takeover.addresses().contains(&local)) {
+                let error = ReplicaError::NotSteered { why: why.clone() };
+                self.takeover = Some(takeover);
+                return Err(error);
+            }
+            self.has_steered(local, sockets, steered)?;
+        }
+        let grace = self.config.takeover.unwrap_or_default();
+        self.events.push(ReplicaEvent::Replaced(takeover.finish(grace)?));
+        Ok(())
+    }
+
+    /// Whether a thread of each copy waits for datagrams of each of its sockets.
+    fn copies_read(&self) -> Result<bool, ReplicaError> {
+        for state in &self.copies {
+            let Some(process) = &state.process else { return Ok(false) };
+            let cookies: Vec<u64> = state.binds.shared().map(|(cookie, _)| cookie).collect();
+            if !takeover::are_read(&self.host, process.id(), &cookies)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Forgets sockets that were closed since, for example those that only tried whether the port is free.
     fn has_closed_sockets(
         &mut self,
@@ -350,7 +420,7 @@ impl ReplicaSet {
         self.read_binds();
         let is_own = |cookie: u64| self.copies.iter().any(|copy| copy.binds.has(cookie));
         let others = listed.iter().any(|socket| socket.local == local && !is_own(socket.cookie));
-        if others && self.phase == SetPhase::Starting {
+        if others && self.phase == SetPhase::Starting && self.takeover.is_none() {
             return Err(self.taken(local));
         }
         Ok(has_closed)

@@ -43,6 +43,10 @@ impl CopyPlacement {
         Ok(Self { cpus, hosts, steering: config.steering })
     }
 
+    fn follows_quic_ids(&self) -> bool {
+        self.steering == ReplicaSteering::QuicId
+    }
+
     /// The table of one group of sockets, given the cookies of each copy.
     fn table(&self, sockets: &BTreeMap<u32, Vec<u64>>) -> SteeringTable {
         let of_copies = |is_meant: &dyn Fn(u32) -> bool| -> Vec<u64> {
@@ -52,11 +56,20 @@ impl CopyPlacement {
         let row = |(cpu, hosts): (&u32, &BTreeSet<u32>)| {
             let near = match self.steering {
                 ReplicaSteering::Cpu => of_copies(&|cpu| hosts.contains(&cpu)),
-                ReplicaSteering::Flow => Vec::new(),
+                ReplicaSteering::Flow | ReplicaSteering::QuicId => Vec::new(),
             };
             (*cpu, if near.is_empty() { of_copies(&|_| true) } else { near })
         };
-        SteeringTable { by_cpu: self.hosts.iter().map(row).collect() }
+        SteeringTable {
+            by_cpu: self.hosts.iter().map(row).collect(),
+            follows_quic_ids: self.follows_quic_ids(),
+        }
+    }
+
+    /// A table that gives the packets of every CPU to all of these.
+    pub(super) fn same_for_all(&self, cookies: &[u64]) -> SteeringTable {
+        let by_cpu = self.hosts.keys().map(|cpu| (*cpu, cookies.to_vec())).collect();
+        SteeringTable { by_cpu, follows_quic_ids: self.follows_quic_ids() }
     }
 
     pub(super) fn steer(

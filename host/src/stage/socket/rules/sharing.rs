@@ -19,7 +19,8 @@ pub(super) const SHARED_BY_THREADS: Rule = Rule {
              (2016)",
     kernels: "3.9 and later (SO_REUSEPORT)",
     remedy: "Let the server open a socket for each thread with SO_REUSEPORT. Many servers have an option for \
-             it (unbound so-reuseport, nsd reuseport, a number of listeners or of UDP sockets).",
+             it (unbound so-reuseport, nsd reuseport, a number of listeners or of UDP sockets). If it has none, run \
+             copies of it: linerate boost run --replicas N -- COMMAND.",
     caveats: "The protocol keeps state in a thread that packets of other flows must reach too, or one thread is enough. A flow \
              moves to another socket when sockets are added to the group or closed.",
     check: shared,
