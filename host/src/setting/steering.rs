@@ -214,13 +214,14 @@ mod tests {
         fn a_table_survives_its_text(
             by_cpu in proptest::collection::btree_map(
                 any::<u32>(), proptest::collection::vec(any::<u64>(), 1..4), 1..6),
+            follows_quic_ids in any::<bool>(),
         ) {
             let table = SteeringTable { by_cpu, follows_quic_ids };
             prop_assert_eq!(table.to_string().parse::<SteeringTable>(), Ok(table));
         }
 
         #[test]
-        fn any_text_is_a_table_or_none(text in "(by-cpu )?[0-9:+ x-]{0,30}") {
+        fn any_text_is_a_table_or_none(text in "(by-(cpu|quic-id) )?[0-9:+ x-]{0,30}") {
             if let Ok(table) = text.parse::<SteeringTable>() {
                 prop_assert_eq!(table.to_string().parse::<SteeringTable>(), Ok(table));
             }
