@@ -22,7 +22,8 @@ pub(super) fn single(server: &ObservedServer, readers: usize, cpus: usize) -> Ve
     // As many threads as CPUs: more workers are set already.
     let gives = [OptionEffect::Sockets, OptionEffect::Workers];
     let mut advice = with_options(server, what, if readers < cpus { &gives } else { &gives[..1] }, cpus);
-    if cpus > 1 {
+    // Its own option is simpler.
+    if cpus > 1 && advice.iter().all(|item| item.option.is_none()) {
         advice.push(replicas(server, cpus));
     }
     advice
