@@ -50,7 +50,7 @@ pub struct ServerHandover {
 
 /// Whether a thread of this process, or one below it, waits for datagrams of each of these sockets.
 pub(super) fn are_read(host: &Host, pid: u32, cookies: &[u64]) -> Result<bool, ReplicaError> {
-    let server = match glance(host, ServerQuery { pid: Some(pid), ..ServerQuery::default() }) {
+    let server = match glance(host, &ServerQuery { pid: Some(pid), ..ServerQuery::default() }) {
         // It ended meanwhile.
         Err(ReplicaError::Discovery(DiscoveryError::NotThere(_))) => return Ok(false),
         server => server?,
@@ -62,15 +62,15 @@ pub(super) fn are_read(host: &Host, pid: u32, cookies: &[u64]) -> Result<bool, R
     Ok(cookies.iter().all(waits))
 }
 
-fn glance(host: &Host, query: ServerQuery) -> Result<ObservedServer, ReplicaError> {
+fn glance(host: &Host, query: &ServerQuery) -> Result<ObservedServer, ReplicaError> {
     let look = ObservationOptions { duration: Duration::ZERO, datagrams: false };
-    Ok(ObservedServer::observe(host, &query, look, &|| false)?.0)
+    Ok(ObservedServer::observe(host, query, look, &|| false)?.0)
 }
 
 impl ServerTakeover {
     /// Finds the server on the port, and keeps its datagrams for its own sockets.
     pub(super) fn hold(host: &Host, placement: &CopyPlacement, port: u16) -> Result<Self, ReplicaError> {
-        let server = glance(host, ServerQuery { port: Some(port), ..ServerQuery::default() })?;
+        let server = glance(host, &ServerQuery { port: Some(port), ..ServerQuery::default() })?;
         // The group of this process has the port already.
         let is_other = |group: &ReplicaCgroup| group.supervisor != std::process::id();
         let processes = match groups(host, Some(port))?.into_iter().find(is_other) {
@@ -140,9 +140,9 @@ impl ServerTakeover {
         let (mut ended, mut left) = (Vec::new(), Vec::new());
         for pid in self.processes {
             if end(pid).map_err(ReplicaError::io("end the old server"))? {
-                ended.push(pid)
+                ended.push(pid);
             } else {
-                left.push(pid)
+                left.push(pid);
             }
         }
         Ok(ServerHandover { port: self.port, ended, drained_in, left })
