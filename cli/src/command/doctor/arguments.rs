@@ -19,7 +19,7 @@ pub(crate) struct ScopeArgs {
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     /// Read the counters twice, this many seconds apart, and judge by the difference
-    #[arg(long, alias = "watch", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) interval: Option<Duration>,
 }
 
