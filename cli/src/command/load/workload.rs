@@ -41,9 +41,9 @@ pub(crate) struct WorkloadArguments {
 }
 
 // Orders follow the workload on standard input, and a buffer would take some of them.
-struct Unbuffered;
+struct UnbufferedInput;
 
-impl io::Read for Unbuffered {
+impl io::Read for UnbufferedInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut *buffer))?)
     }
@@ -73,7 +73,8 @@ impl WorkloadArguments {
 
     /// The requests that the local side of a ladder sends before its orders.
     pub(super) fn workload_from_stdin(&self) -> Result<LoadWorkload> {
-        let contents = remote::receive_workload(&mut Unbuffered).context("no workload on standard input")?;
+        let contents =
+            remote::receive_workload(&mut UnbufferedInput).context("no workload on standard input")?;
         Ok(contents.requests(&self.options())?)
     }
 

@@ -76,7 +76,8 @@ impl TcpConnection {
                 Err(_) => return ConnectionWait::End,
             }
         }
-        // Epoll reports the rest after the others' turns.
+        // Epoll reports unread bytes after the others' turns, but not a query that the last read has completed.
+        self.answer(with, now);
         if self.output.is_empty() { ConnectionWait::Read } else { ConnectionWait::Write }
     }
 
@@ -126,5 +127,43 @@ impl TcpConnection {
         // Frees the memory of long replies.
         self.output = Vec::new();
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::dns::{ServedZones, Zones};
+
+    #[test]
+    fn a_query_that_takes_all_reads_of_a_turn_is_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
+        let server = listener.accept().expect("a connection").0;
+        server.set_nonblocking(true).expect("set");
+        // A query with an EDNS option as long as needed (RFC 6891).
+        let total = TURN * STEP;
+        let question = b"\x02ns\x07example\x04test\0\0\x01\0\x01";
+        let option = total - 2 - 12 - question.len() - 11 - 4;
+        let mut framed = ((total - 2) as u16).to_be_bytes().to_vec();
+        framed.extend_from_slice(b"\0\x07\0\0\0\x01\0\0\0\0\0\x01");
+        framed.extend_from_slice(question);
+        framed.extend_from_slice(b"\0\0\x29\x04\xd0\0\0\0\0");
+        framed.extend_from_slice(&(option as u16 + 4).to_be_bytes());
+        framed.extend_from_slice(b"\0\x0c");
+        framed.extend_from_slice(&(option as u16).to_be_bytes());
+        framed.resize(total, 0);
+        client.write_all(&framed).expect("room for it");
+
+        let zone = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n@ IN NS ns\nns IN A 192.0.2.1\n";
+        let zones = Zones::parse("example.test", zone).expect("a zone");
+        let mut answerer = DnsAnswerer::new(ServedZones::new(zones));
+        let (mut reply, answered) = (vec![0; usize::from(u16::MAX)], AtomicU64::new(0));
+        let mut with = TcpAnswering { answerer: &mut answerer, reply: &mut reply, answered: &answered };
+        let mut connection = TcpConnection::new(Socket::from(server), Instant::now());
+        assert_eq!(connection.process(&mut with, Instant::now()), ConnectionWait::Write);
+        assert_eq!(answered.load(Ordering::Relaxed), 1);
     }
 }
