@@ -122,7 +122,8 @@ fn an_interrupted_run_reports_and_leaves_nothing() {
     assert_eq!(output.status.code(), Some(2));
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
     assert_eq!(report["result"]["steps"][0]["id"], "baseline");
-    assert_eq!(report["warnings"][0]["kind"], "interrupted");
+    let warnings = report["warnings"].as_array().expect("a list");
+    assert!(warnings.iter().any(|warning| warning["kind"] == "interrupted"), "{warnings:?}");
     // Root has one list for all labs, those of others who work beside this too.
     assert!(listed(runtime.path()).iter().all(|lab| lab["process"]["pid"] != pid));
 }
