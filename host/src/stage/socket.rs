@@ -30,6 +30,7 @@ pub(crate) use observe::udp_sockets;
 pub use options::SocketOptions;
 use options::options;
 pub(crate) use owners::{DescriptorKind, DescriptorOwners};
+pub use proc_net::udp_socket_drops;
 pub(crate) use proc_net::{port_range, proc_net_sockets};
 pub use scope::ScopeError;
 pub(crate) use steering::program_type;

@@ -9,6 +9,8 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use linerate_engine::RunningServer;
+use linerate_host::Host;
+use linerate_host::stage::socket::udp_socket_drops;
 use linerate_networks::Net;
 use linerate_services::sink::{SinkBytes, SinkService};
 use serde::Serialize;
@@ -120,7 +122,7 @@ impl SinkCounts {
             received: running.counters().iter().map(|counts| counts.received).collect(),
             payload_bytes: workers.iter().map(|bytes| bytes.payload()).sum(),
             wire_bytes: workers.iter().map(|bytes| bytes.wire()).sum(),
-            socket_drops: socket_drops(running.local_addr().port()),
+            socket_drops: udp_socket_drops(&Host::live(), running.local_addr().port()).ok(),
         }
     }
 
@@ -160,42 +162,8 @@ impl SinkRates {
     }
 }
 
-/// Datagrams dropped at full receive buffers of all UDP sockets that are bound to `port` in this network namespace, since
-/// they were opened.
-fn socket_drops(port: u16) -> Option<u64> {
-    let tables = ["udp", "udp6"].map(|table| fs::read_to_string(format!("/proc/thread-self/net/{table}")));
-    let tables: Vec<String> = tables.into_iter().flatten().collect();
-    (!tables.is_empty()).then(|| tables.iter().map(|table| parse_drops(table, port)).sum())
-}
-
-/// The sum of the last column, `drops`, of sockets on this port.
-fn parse_drops(table: &str, port: u16) -> u64 {
-    let is_on_port = |line: &&str| {
-        let local = line.split_ascii_whitespace().nth(1);
-        local
-            .and_then(|local| local.rsplit_once(':'))
-            .is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
-    };
-    let drops = |line: &str| line.split_ascii_whitespace().next_back()?.parse::<u64>().ok();
-    table.lines().skip(1).filter(is_on_port).filter_map(drops).sum()
-}
-
 /// `Cpus_allowed_list` of a thread of this process.
 fn allowed_cpus(thread: i32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
     Some(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn drops_of_a_port_are_added() {
-        let table = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
-                     1: 0100007F:1E61 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 700 2 00000000 7\n\
-                     2: 0100007F:1E61 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 701 2 00000000 5\n\
-                     3: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 702 2 00000000 9\n";
-        assert_eq!((parse_drops(table, 7777), parse_drops(table, 53), parse_drops(table, 1)), (12, 9, 0));
-    }
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::netlink::DiagSocket;
+use crate::root::Host;
 
 /// Fields of a line: `sl local remote st tx:rx tr:tm retrnsmt uid timeout inode ref pointer drops`
 /// (udp4_format_sock in net/ipv4/udp.c; `drops` since Linux 2.6.27).
@@ -58,6 +59,26 @@ pub(crate) fn proc_net_sockets(text: &str, path: &str, state: &str) -> Result<Ve
         });
     }
     Ok(sockets)
+}
+
+/// Datagrams that found the receive buffer full, of all unconnected UDP sockets on this port, since each was opened.
+///
+/// # Errors
+/// The file that cannot be read, and why.
+pub fn udp_socket_drops(host: &Host, port: u16) -> Result<u64, String> {
+    let mut drops = 0;
+    // Of the calling thread's network namespace. Without IPv6 the second file is missing.
+    for (path, is_optional) in [("/proc/thread-self/net/udp", false), ("/proc/thread-self/net/udp6", true)] {
+        let text = match host.read(path) {
+            Ok(text) => text,
+            Err(_) if is_optional => continue,
+            Err(error) => return Err(error.to_string()),
+        };
+        let sockets = proc_net_sockets(&text, path, "07")?;
+        let on_port = sockets.iter().filter(|socket| socket.local.port() == port);
+        drops += on_port.filter_map(|socket| socket.drops).sum::<u64>();
+    }
+    Ok(drops)
 }
 
 /// `0100007F:0035`, or four words for IPv6.
@@ -137,5 +158,13 @@ mod tests {
             let _ = address(&line);
             let _ = port_range(&tail);
         }
+    }
+
+    #[test]
+    fn drops_of_a_port_are_added() {
+        let files = [("/proc/thread-self/net/udp", UDP), ("/proc/thread-self/net/udp6", UDP6)];
+        let host = Host::scripted(files);
+        assert_eq!(udp_socket_drops(&host, 0x1F40), Ok(8123));
+        assert_eq!(udp_socket_drops(&host, 53), Ok(0));
     }
 }
