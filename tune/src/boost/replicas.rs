@@ -3,7 +3,7 @@
 //! A [`ReplicaSet`] runs the copies in a control group with BPF programs that set SO_REUSEPORT at
 //! bind ([`linerate_host::bind_hooks`]), pins each copy, steers datagrams to the copies, and starts
 //! again what ends. The copies hold everything themselves: they go on if the supervisor is killed,
-//! and the control group says what is left.
+//! and the name of the control group says whose the copies are.
 
 mod cgroup;
 mod process;

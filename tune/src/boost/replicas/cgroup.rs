@@ -87,6 +87,9 @@ impl CgroupTree {
     pub(super) fn groups(&self, host: &Host) -> Vec<ReplicaCgroup> {
         let mut found = Vec::new();
         search(&self.root, &mut found);
+        // Other users may name a group so in the part of the hierarchy that is theirs.
+        let own = rustix::process::geteuid().as_raw();
+        found.retain(|group| fs::metadata(&group.path).is_ok_and(|found| found.uid() == own));
         let here = host.read_link("/proc/self/ns/net").ok();
         let is_here = |pid: &u32| host.read_link(&format!("/proc/{pid}/ns/net")).ok() == here;
         found.retain(|group| {
