@@ -27,6 +27,12 @@ const NEARLY: u64 = 3;
 // An interrupt lengthens a slice by at least this factor: a microsecond.
 const INTERRUPTED: f64 = 1.3;
 
+// A core's clock and its sibling lengthen a slice by less than this factor; interrupts can by more.
+const SLOWEST: usize = 2;
+
+// At least one slice in this many is undisturbed, even if interrupts take most of the CPU.
+const RAREST: u64 = 100;
+
 /// Slices judged together: some tens of milliseconds, in which the clock of a core, its sibling and
 /// other guests of a hypervisor seldom change.
 const TOGETHER: u64 = 4096;
@@ -212,13 +218,17 @@ impl SliceDurations {
 
 // The mean around the most frequent duration. If interrupts leave room for only a slice or two,
 // equally lengthened slices may be as frequent; then the shortest nearly as frequent duration
-// counts.
+// counts. They may also be far more frequent, if nearly every slice is interrupted; so only
+// durations near the shortest are considered.
 fn most_frequent(durations: &[(u64, u64)]) -> Option<Duration> {
     let together = |window: &[(u64, u64)]| {
         window.iter().fold((0, 0), |(counts, sums), (count, sum)| (counts + count, sums + sum))
     };
     let mean = |(count, sum): (u64, u64)| Duration::from_secs_f64(sum as f64 / count as f64 / 1e9);
-    let windows = || durations.windows(WINDOW).map(together);
+    let rarest = durations.iter().map(|(count, _)| count).sum::<u64>().div_ceil(RAREST);
+    let shortest = durations.windows(WINDOW).position(|window| together(window).0 >= rarest)?;
+    let longest = durations.len().min((shortest + WINDOW) * SLOWEST);
+    let windows = || durations[..longest].windows(WINDOW).map(together);
     let most = windows().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0)?;
     let first = windows().position(|(count, _)| count * NEARLY >= most.0)?;
     let shortest = windows().skip(first).take(WINDOW).max_by_key(|(count, _)| *count)?;
@@ -255,6 +265,18 @@ mod tests {
         let mut slices = SliceDurations::new();
         for number in 0..8192_u64 {
             let ns = if number % 5 < 2 { 3000 + number % 3 } else { 14_000 + number % 16 };
+            slices.add(Duration::from_nanos(ns));
+        }
+        let (undisturbed, count) = slices.finish().expect("slices");
+        let found = undisturbed.as_nanos() / u128::from(count);
+        assert!((2995..3010).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn slices_that_are_nearly_all_interrupted_alike_are_disturbed() {
+        let mut slices = SliceDurations::new();
+        for number in 0..8192_u64 {
+            let ns = if number % 12 == 0 { 3000 + number % 3 } else { 13_600 + number % 16 };
             slices.add(Duration::from_nanos(ns));
         }
         let (undisturbed, count) = slices.finish().expect("slices");
