@@ -12,7 +12,7 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 // Minimum duration of a slice: far longer than a clock read, shorter than the time between
 // interrupts.
-const SLICE: Duration = Duration::from_micros(3);
+const SLICE: Duration = Duration::from_micros(2);
 
 /// Slices by duration, in steps of this size; longer ones are certainly disturbed.
 const STEP_NS: usize = 16;
@@ -31,9 +31,9 @@ const INTERRUPTED: f64 = 1.3;
 const SLOWEST: usize = 2;
 
 // At least one slice in this many is undisturbed, even if interrupts take most of the CPU.
-const RAREST: u64 = 100;
+const RAREST: u64 = 1000;
 
-/// Slices judged together: some tens of milliseconds, in which the clock of a core, its sibling and
+/// Slices judged together: some ten milliseconds, in which the clock of a core, its sibling and
 /// other guests of a hypervisor seldom change.
 const TOGETHER: u64 = 4096;
 
