@@ -368,11 +368,10 @@ impl ReplicaSet {
                 return Ok(());
             }
         }
-        let Some(takeover) = self.takeover.take() else { return Ok(()) };
         if !self.copies_read()? {
-            self.takeover = Some(takeover);
             return Ok(());
         }
+        let Some(takeover) = self.takeover.take() else { return Ok(()) };
         for (local, sockets) in groups {
             let steered = self.placement.steer(&self.host, local, &sockets);
             if let (Err(why), true) = (&steered, takeover.addresses().contains(&local)) {
