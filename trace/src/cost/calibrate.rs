@@ -2,10 +2,10 @@
 //!
 //! A thread that only uses user space is pinned to a CPU and computes in slices of a few
 //! microseconds, each timed. Undisturbed slices take the same time under any load, disturbed ones
-//! vary: the most frequent duration is that of an undisturbed slice. The total work divided by that
-//! gives the CPU time that the thread really had. This includes time that tracing cannot see: entry and
-//! exit of interrupts, and hypervisor time. Variations of a sibling thread or of the clock also
-//! count as loss.
+//! vary: the most frequent of the short durations is that of an undisturbed slice. The total work
+//! multiplied by that gives the CPU time that the thread really had. The loss includes time that
+//! tracing cannot see: entry and exit of interrupts, and hypervisor time. Variations of a sibling
+//! thread or of the clock also count as loss.
 
 pub(super) mod spin;
 

@@ -24,7 +24,7 @@ const WINDOW: usize = 3;
 // Nearly as frequent means at least one in this many.
 const NEARLY: u64 = 3;
 
-// An interrupt lengthens a slice by at least this factor: a microsecond.
+// An interrupt lengthens a slice by at least this factor: 0.6 us.
 const INTERRUPTED: f64 = 1.3;
 
 // A core's clock and its sibling lengthen a slice by less than this factor; interrupts can by more.
@@ -33,7 +33,7 @@ const SLOWEST: usize = 2;
 // At least one slice in this many is undisturbed, even if interrupts take most of the CPU.
 const RAREST: u64 = 1000;
 
-/// Slices judged together: some ten milliseconds, in which the clock of a core, its sibling and
+/// Slices judged together: at least 8 ms, in which the clock of a core, its sibling and
 /// other guests of a hypervisor seldom change.
 const TOGETHER: u64 = 4096;
 
@@ -226,8 +226,8 @@ fn most_frequent(durations: &[(u64, u64)]) -> Option<Duration> {
     };
     let mean = |(count, sum): (u64, u64)| Duration::from_secs_f64(sum as f64 / count as f64 / 1e9);
     let rarest = durations.iter().map(|(count, _)| count).sum::<u64>().div_ceil(RAREST);
-    let shortest = durations.windows(WINDOW).position(|window| together(window).0 >= rarest)?;
-    let longest = durations.len().min((shortest + WINDOW) * SLOWEST);
+    let fastest = durations.windows(WINDOW).position(|window| together(window).0 >= rarest)?;
+    let longest = durations.len().min((fastest + WINDOW) * SLOWEST);
     let windows = || durations[..longest].windows(WINDOW).map(together);
     let most = windows().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0)?;
     let first = windows().position(|(count, _)| count * NEARLY >= most.0)?;
