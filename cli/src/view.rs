@@ -7,6 +7,7 @@ pub(crate) mod cost;
 pub(crate) mod doctor;
 pub(crate) mod drops;
 pub(crate) mod flame;
+mod fleet;
 pub(crate) mod ladder;
 pub(crate) mod load;
 pub(crate) mod measurement;

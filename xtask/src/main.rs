@@ -7,6 +7,7 @@ mod findings;
 mod fixture;
 mod fuzz;
 mod guest;
+mod image;
 mod machine;
 mod programs;
 #[cfg(test)]
@@ -45,6 +46,8 @@ enum XtaskCommand {
     /// Boot a guest with many CPUs and NUMA nodes, and run a command or tests in it.
     #[command(subcommand)]
     Guest(guest::GuestChore),
+    /// Build the container image, and try it.
+    Image(image::ImageCommand),
     /// Write share/schemas, a JSON Schema for each document.
     Schemas(schemas::SchemasCommand),
     /// Load a server while interface, MTU, workers and ports change; requires root.
@@ -63,6 +66,7 @@ fn main() -> anyhow::Result<ExitCode> {
         XtaskCommand::Findings(findings) => findings.run(),
         XtaskCommand::Fuzz(fuzz) => fuzz.run(),
         XtaskCommand::Guest(guest) => guest.run(),
+        XtaskCommand::Image(image) => image.run(),
         XtaskCommand::Schemas(schemas) => schemas.run(),
         XtaskCommand::Soak(soak) => soak.run(),
         XtaskCommand::Fixture(fixture) => fixture.run(),

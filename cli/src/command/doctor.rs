@@ -9,7 +9,7 @@ mod waiting;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use linerate_host::{Diagnosis, Severity};
 
 use linerate_tune::journal::{STATE_DIR, StateStore};
@@ -18,6 +18,8 @@ use super::netns::NetnsArgs;
 use super::results::ResultArgs;
 use super::tune::measured_tunes;
 use crate::interrupt::InterruptFlag;
+use crate::output;
+use crate::render::format::count_with_noun;
 use crate::suggestion::SuggestedValues;
 use crate::view::doctor::{self, DoctorResult};
 use arguments::{HostScopeArgs, SeverityLevel};
@@ -40,10 +42,23 @@ pub(crate) struct DoctorArgs {
     /// Lowest severity that causes exit status 1
     #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = SeverityLevel::Low)]
     fail_on: SeverityLevel,
+    /// Form of standard output
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = DoctorOutput::Text, conflicts_with_all = ["json", "html", "full"])]
+    output: DoctorOutput,
     /// Explain a finding by its id, a stage by its name, or list all
     #[arg(long, value_name = "ID", exclusive = true, value_parser = SuggestedValues::findings(), hide_possible_values = true)]
     explain: Option<String>,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DoctorOutput {
+    Text,
+    /// One line for a custom plugin of Kubernetes' node-problem-detector
+    NodeProblemDetector,
+}
+
+/// node-problem-detector cuts messages there unless it is told otherwise.
+const LONGEST_MESSAGE: usize = 80;
 
 #[derive(Debug, Subcommand)]
 enum DoctorAction {
@@ -66,9 +81,22 @@ impl DoctorArgs {
         diagnosis.unknown.extend(readings.vanished());
         let failed =
             diagnosis.findings.iter().any(|finding| finding.severity >= Severity::from(self.fail_on));
+        if self.output == DoctorOutput::NodeProblemDetector {
+            output::print(&message(&diagnosis, self.fail_on.into()))?;
+            return Ok(ExitCode::from(u8::from(failed)));
+        }
         let tunes = measured_tunes(&StateStore::at(STATE_DIR), readings.live);
         let result = DoctorResult::new(&readings.view(), &diagnosis, readings.live, &tunes)?;
         targets.write_as(&doctor::envelope(&readings.view(), readings.unix_seconds, result), self.full)?;
         Ok(ExitCode::from(u8::from(failed)))
     }
+}
+
+/// `2 findings: rss.hash-without-ports, irq.stacked`.
+fn message(diagnosis: &Diagnosis, least: Severity) -> String {
+    let found = diagnosis.findings.iter().filter(|finding| finding.severity >= least);
+    let ids: Vec<&str> = found.map(|finding| finding.id).collect();
+    let all = format!("{}: {}", count_with_noun(ids.len(), "finding"), ids.join(", "));
+    let line: String = all.trim_end_matches(": ").chars().take(LONGEST_MESSAGE).collect();
+    line + "\n"
 }

@@ -1,8 +1,9 @@
 //! `--netns`: which network namespace a command looks at.
 
 use std::fs::File;
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use linerate_host::Host;
 use linerate_tune::journal::Journal;
@@ -15,6 +16,10 @@ pub(crate) struct NetnsArgs {
     /// such as /proc/812/ns/net [default: that of the command]
     #[arg(long, value_name = "NAME|PID|PATH", global = true)]
     netns: Option<String>,
+    /// In a container: the directory where the root of the host is mounted. Paths of other options
+    /// are paths of the host then
+    #[arg(long, value_name = "DIR", global = true)]
+    host_root: Option<PathBuf>,
 }
 
 impl NetnsArgs {
@@ -25,6 +30,16 @@ impl NetnsArgs {
     /// # Errors
     /// Where there is no such namespace, it may not be entered, or `/sys` is that of another.
     pub(super) fn enter(&self) -> Result<()> {
+        if let Some(root) = &self.host_root {
+            let shown = root.display();
+            ensure!(
+                root.join("proc/self/stat").exists(),
+                "--host-root {shown}: there is no /proc of the host in it"
+            );
+            rustix::process::chroot(root)
+                .with_context(|| format!("--host-root {shown} requires CAP_SYS_CHROOT"))?;
+            std::env::set_current_dir("/").context("cannot enter the root of the host")?;
+        }
         let file = self.netns.as_deref().map(open).transpose()?;
         Ok(linerate_lab::visit::enter(file.as_ref())?)
     }

@@ -1,5 +1,6 @@
 //! `linerate report`: several results as one, the path first.
 
+pub(crate) mod fleet;
 pub(crate) mod reading;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::Args;
 
 use super::results::ResultArgs;
 use crate::envelope::Envelope;
+use crate::origin::{HostSummary, unix_seconds};
 use crate::output;
 use crate::render::report::{self, OrderedResults};
 use crate::render::style::TextStyle;
@@ -18,8 +20,11 @@ use crate::render::style::TextStyle;
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// Files written by other commands with --json, or directories of such *.json files
-    #[arg(value_name = "DIR|FILE", required = true)]
+    #[arg(value_name = "DIR|FILE", required_unless_present = "fleet")]
     paths: Vec<PathBuf>,
+    /// Compare many hosts: the documents of each are in DIR/HOST, or in DIR by their host name
+    #[arg(long, value_name = "DIR", conflicts_with = "paths")]
+    fleet: Option<PathBuf>,
     #[command(flatten)]
     results: ResultArgs,
 }
@@ -27,6 +32,11 @@ pub(crate) struct ReportArgs {
 impl ReportArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
+        if let Some(directory) = &self.fleet {
+            let envelope = Envelope::new(HostSummary::default(), unix_seconds(), fleet::read(directory)?);
+            targets.write(&envelope)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let story = OrderedResults::of(reading::read(&self.paths)?);
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         ensure!(

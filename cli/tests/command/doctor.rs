@@ -267,3 +267,33 @@ fn a_watch_of_a_capture_needs_two_readings() {
     assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
     assert!(errors.contains("holds one reading"), "{errors}");
 }
+
+#[test]
+fn node_problem_detector_gets_one_short_line_and_a_status() {
+    let tree = tree("makita-2016");
+    let options = ["--output", "node-problem-detector", "--fail-on", "high"];
+    let told = linerate(&[&["doctor", "--root", text(tree.path())], options.as_slice()].concat());
+    assert_eq!(told.status.code(), Some(1));
+    let line = String::from_utf8(told.stdout).expect("text");
+    assert!(line.contains(" findings: ") && line.lines().count() == 1 && line.trim().len() <= 80, "{line}");
+}
+
+#[test]
+fn a_container_looks_at_the_host_whose_root_is_mounted() {
+    let test = "a_container_looks_at_the_host_whose_root_is_mounted";
+    let root = tempfile::tempdir().expect("a directory");
+    let refused = linerate(&["doctor", "--host-root", text(root.path())]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no /proc of the host"), "{refused:?}");
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "takes root");
+    }
+    // Only below the mounted root there is /marker.
+    let script = "set -e; cd \"$1\"; mount -t tmpfs none .; cd \"$1\"; mkdir proc sys; touch marker; mount --rbind /proc proc; \
+                  mount --rbind /sys sys; mount --bind /proc/self/ns/net marker; cd /; \
+                  exec \"$2\" doctor --host-root \"$1\" --netns /marker --interface lo --json -";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", script, "sh"]).arg(root.path()).arg(support::program());
+    let looked = unshare.output().expect("unshare starts");
+    conforms(&json(&looked), "linerate.doctor/2");
+}

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support::linerate;
+use crate::support::{linerate, program};
 
 fn path(directory: &tempfile::TempDir, name: &str) -> String {
     directory.path().join(name).display().to_string()
@@ -48,4 +48,53 @@ fn without_a_result_there_is_no_report() {
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(said.lines().count() == 1 && said.contains(&from), "{said}");
     }
+}
+
+#[test]
+fn a_thousand_hosts_are_one_page_in_512_mib() {
+    const HOSTS: usize = 1_000;
+    let fleet = tempfile::tempdir().expect("a directory");
+    let looked = linerate(&["doctor", "--interface", "lo", "--json", "-"]);
+    let document: Value = serde_json::from_slice(&looked.stdout).expect("JSON");
+    let text = document.to_string();
+    for number in 0..HOSTS {
+        let host = fleet.path().join(format!("host{number}"));
+        fs::create_dir(&host).expect("made");
+        let mut other = document.clone();
+        match number {
+            3 => fs::write(host.join("error.txt"), "unreachable\n").expect("written"),
+            4 => other["schema"] = "linerate.doctor/999".into(),
+            5 => other["result"]["stages"]["machine"]["cpu_model"] = "made-up".into(),
+            _ => {}
+        }
+        let text = if number == 4 || number == 5 { other.to_string() } else { text.clone() };
+        if number != 3 {
+            fs::write(host.join("doctor.json"), text).expect("written");
+        }
+    }
+    let (fleet, page) = (fleet.path().display().to_string(), path(&fleet, "fleet.html"));
+    let limited = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 524288; exec \"$@\"", "sh"])
+        .arg(program())
+        .args(["report", "--fleet", &fleet, "--json", "-", "--html", &page])
+        .output()
+        .expect("a shell");
+    assert!(limited.status.success(), "{}", String::from_utf8_lossy(&limited.stderr));
+    let report: Value = serde_json::from_slice(&limited.stdout).expect("JSON");
+    conforms(&report, "linerate.fleet/1");
+    let hosts = report["result"]["hosts"].as_array().expect("hosts");
+    assert_eq!(hosts.len(), HOSTS);
+    // Hosts without a result are first.
+    let problems =
+        |row: usize| (hosts[row]["name"].as_str(), hosts[row]["problems"][0].as_str().expect("a problem"));
+    let first = [problems(0), problems(1)];
+    assert!(first.contains(&(Some("host3"), "unreachable")), "{first:?}");
+    assert!(
+        first.iter().any(|(name, why)| *name == Some("host4") && why.contains("linerate.doctor/999")),
+        "{first:?}"
+    );
+    let outlier = &report["result"]["outliers"];
+    assert_eq!(outlier.as_array().map(Vec::len), Some(1), "{outlier}");
+    assert_eq!((&outlier[0]["host"], &outlier[0]["value"]), (&"host5".into(), &"made-up".into()));
+    assert!(fs::read_to_string(page).expect("a page").contains("host999"));
 }

@@ -110,8 +110,8 @@ struct UnusableDocument {
 
 // The first keys of every document.
 #[derive(Debug, Deserialize)]
-struct DocumentOrigin {
-    schema: String,
+pub(super) struct DocumentOrigin {
+    pub(super) schema: String,
     #[serde(default)]
     version: Option<String>,
 }
@@ -171,8 +171,13 @@ fn parse(text: &str) -> Result<Option<Document>, UnusableDocument> {
     }
 }
 
+/// Whether this linerate reads results of that schema.
+pub(super) fn is_known(origin: &DocumentOrigin) -> bool {
+    READERS.iter().any(|(schema, _)| *schema == origin.schema)
+}
+
 /// Why a schema has no body.
-fn unknown(origin: &DocumentOrigin) -> String {
+pub(super) fn unknown(origin: &DocumentOrigin) -> String {
     let DocumentOrigin { schema, version } = origin;
     let by = version.as_ref().map(|version| format!(" of version {version}")).unwrap_or_default();
     let (name, _) = schema.rsplit_once('/').unwrap_or((schema, ""));

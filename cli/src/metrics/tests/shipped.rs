@@ -17,12 +17,13 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(shipped(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// What the dashboard asks, with where it does.
+/// What the dashboards ask, with where they do.
 fn queries() -> Vec<(String, String)> {
-    let dashboard: Value = serde_json::from_str(&text("share/grafana/linerate.json")).expect("JSON");
+    let dashboard = |name: &str| -> Value { serde_json::from_str(&text(name)).expect("JSON") };
+    let dashboards = ["share/grafana/linerate.json", "share/grafana/linerate-fleet.json"].map(dashboard);
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut found = Vec::new();
-    for panel in list(&dashboard["panels"]) {
+    for panel in dashboards.iter().flat_map(|dashboard| list(&dashboard["panels"])) {
         let title = panel["title"].as_str().expect("a title").to_owned();
         for target in list(&panel["targets"]) {
             found.push((title.clone(), target["expr"].as_str().expect("a query").to_owned()));
@@ -76,7 +77,7 @@ fn prometheus_understands_the_dashboards_queries() {
     // As rules, which promtool checks: with what Grafana puts in for its variables.
     let mut file = String::from("groups:\n- name: dashboard\n  rules:\n");
     for (number, (_, query)) in queries().iter().enumerate() {
-        let query = query.replace("$__rate_interval", "5m");
+        let query = query.replace("$__rate_interval", "5m").replace("$top", "10");
         file.push_str(&format!("  - record: dashboard:{number}\n    expr: {}\n", Value::from(query)));
     }
     let directory = tempfile::tempdir().expect("a directory");
@@ -90,6 +91,7 @@ fn the_rules_fire_when_they_should() {
     let test = "the_rules_fire_when_they_should";
     if promtool(test, &["check", "rules"], &shipped("share/prometheus/linerate.rules.yml")) {
         promtool(test, &["test", "rules"], &shipped("share/prometheus/linerate.rules.test.yml"));
+        promtool(test, &["check", "config"], &shipped("share/prometheus/prometheus.yml"));
     }
 }
 

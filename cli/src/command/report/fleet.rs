@@ -1,0 +1,309 @@
+//! `linerate report --fleet`: the documents of many hosts as one result.
+
+mod peers;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use linerate_host::{HostSummary, Severity};
+use linerate_lab::ladder::report::LadderReport;
+use linerate_load::report::SearchReport;
+use linerate_trace::cost::CostResult;
+use linerate_trace::drops::DropsResult;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::reading::{self, DocumentOrigin};
+use crate::envelope::CommandResult;
+use crate::view::doctor::DoctorResult;
+pub(crate) use peers::FleetOutlier;
+use peers::PeerValues;
+
+/// A file next to the documents of a host that has the reason why there is none.
+const ERROR_FILE: &str = "error.txt";
+
+/// The hosts of a fleet, worst first.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct FleetReport {
+    pub(crate) hosts: Vec<FleetHost>,
+    /// The findings of all hosts, most severe first, then by the number of hosts.
+    pub(crate) findings: Vec<FleetFinding>,
+    /// Values of single hosts on which nearly all other hosts agree.
+    pub(crate) outliers: Vec<FleetOutlier>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct FleetHost {
+    /// Name of its directory, or the node name in its document.
+    pub(crate) name: String,
+    /// Files that could not be used, and the reason why a result is missing.
+    pub(crate) problems: Vec<String>,
+    /// Version of linerate that wrote its documents.
+    pub(crate) version: Option<String>,
+    pub(crate) kernel: Option<String>,
+    pub(crate) cpus: Option<usize>,
+    /// The highest severity of each finding; null without a document of doctor.
+    pub(crate) findings: Option<BTreeMap<String, Severity>>,
+    /// Values that doctor could not read.
+    pub(crate) unknown: usize,
+    pub(crate) figures: FleetFigures,
+    /// Values that differ from those of nearly all other hosts. `outliers` lists the first 20.
+    pub(crate) outliers: usize,
+}
+
+/// Figures of one host; null without a document that has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FleetFigures {
+    /// Packets lost at all stages between two readings of doctor.
+    pub(crate) lost_packets_per_second: Option<f64>,
+    /// Lost packets per second of `drops`.
+    pub(crate) counted_losses_per_second: Option<f64>,
+    /// CPU time of packet processing per packet.
+    pub(crate) packet_cpu_ns: Option<f64>,
+    /// Capacity by `load --search`.
+    pub(crate) transactions_per_second: Option<f64>,
+    /// Capacity at the first step of the ladder.
+    pub(crate) first_step_per_second: Option<f64>,
+    /// Capacity at the last step of the ladder that was kept.
+    pub(crate) last_step_per_second: Option<f64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct FleetFinding {
+    pub(crate) id: String,
+    /// The highest of all hosts.
+    pub(crate) severity: Severity,
+    pub(crate) hosts: Vec<String>,
+}
+
+/// The parts of an envelope that a fleet needs.
+#[derive(Deserialize)]
+struct HostDocument<T> {
+    version: String,
+    host: HostSummary,
+    result: T,
+}
+
+#[derive(Deserialize)]
+struct DoctorPart {
+    findings: Vec<FindingPart>,
+    unknown: Vec<IgnoredAny>,
+    counters: Vec<CounterPart>,
+    stages: Value,
+}
+
+#[derive(Deserialize)]
+struct FindingPart {
+    id: String,
+    severity: Severity,
+}
+
+#[derive(Deserialize)]
+struct CounterPart {
+    counts: String,
+    per_second: Option<f64>,
+}
+
+/// Hosts as they are read.
+#[derive(Default)]
+struct FleetReader {
+    hosts: BTreeMap<String, FleetHost>,
+    peers: PeerValues,
+}
+
+/// Reads `DIR/HOST/*.json`, and `DIR/*.json` by the node name in each.
+///
+/// # Errors
+/// If the directory cannot be read or has no host.
+pub(crate) fn read(directory: &Path) -> Result<FleetReport> {
+    let mut reader = FleetReader::default();
+    for path in entries(directory)? {
+        if path.is_dir() {
+            let name = file_name(&path);
+            reader.host(&name);
+            for file in entries(&path)? {
+                reader.file(&file, Some(&name));
+            }
+        } else {
+            reader.file(&path, None);
+        }
+    }
+    ensure!(
+        !reader.hosts.is_empty(),
+        "no result of a host in {}: write some, such as linerate doctor --json {0}/HOST/doctor.json",
+        directory.display()
+    );
+    Ok(reader.report())
+}
+
+fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
+    let unread = || format!("cannot read {}", directory.display());
+    let entries = fs::read_dir(directory).with_context(unread)?;
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .with_context(unread)?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+impl FleetReader {
+    fn host(&mut self, name: &str) -> &mut FleetHost {
+        let host = || FleetHost { name: name.to_owned(), ..FleetHost::default() };
+        self.hosts.entry(name.to_owned()).or_insert_with(host)
+    }
+
+    /// Adds a file of the host `name`; other files than documents are ignored.
+    fn file(&mut self, path: &Path, name: Option<&str>) {
+        let file = file_name(path);
+        if !file.ends_with(".json") && file != ERROR_FILE {
+            return;
+        }
+        let read = fs::read_to_string(path).map_err(anyhow::Error::from);
+        let outcome = match (read, name) {
+            (Ok(text), Some(name)) if file == ERROR_FILE => {
+                self.host(name).problems.push(text.trim().to_owned());
+                return;
+            }
+            (Ok(_), None) if file == ERROR_FILE => return,
+            (Ok(text), name) => self.document(&text, name),
+            (Err(error), _) => Err(error),
+        };
+        if let Err(error) = outcome {
+            let problem = format!("{file}: {}", crate::output::one_line(&error));
+            self.host(name.unwrap_or(&file)).problems.push(problem);
+        }
+    }
+
+    fn document(&mut self, text: &str, name: Option<&str>) -> Result<()> {
+        let origin: DocumentOrigin = serde_json::from_str(text).context("no result of linerate")?;
+        match origin.schema.as_str() {
+            DoctorResult::SCHEMA => {
+                let HostDocument { version, host, result } = parse::<DoctorPart>(text)?;
+                let name = name.or(host.name.as_deref()).unwrap_or("unnamed").to_owned();
+                self.peers.add_state(&name, &result.stages);
+                let row = self.host(&name);
+                let mut findings = BTreeMap::new();
+                for FindingPart { id, severity } in result.findings {
+                    let worst = findings.entry(id).or_insert(severity);
+                    *worst = severity.max(*worst);
+                }
+                row.findings = Some(findings);
+                row.unknown = result.unknown.len();
+                let lost = result.counters.iter().filter(|counter| counter.counts == LOST);
+                // `None` with one reading.
+                row.figures.lost_packets_per_second =
+                    lost.filter_map(|counter| counter.per_second).reduce(|sum, one| sum + one);
+                row.describe(version, host);
+            }
+            SearchReport::SCHEMA => self.figure::<SearchReport>(text, name, |figures, report| {
+                figures.transactions_per_second = Some(report.capacity.transactions_per_second.median);
+            })?,
+            LadderReport::SCHEMA => self.figure::<LadderReport>(text, name, |figures, report| {
+                let kept = report.steps.iter().filter(|step| step.kept || step.versus_previous.is_none());
+                let mut rates = kept.filter_map(|step| Some(step.transactions_per_second?.median));
+                figures.first_step_per_second = rates.next();
+                figures.last_step_per_second = rates.last().or(figures.first_step_per_second);
+            })?,
+            CostResult::SCHEMA => self.figure::<CostResult>(text, name, |figures, result| {
+                figures.packet_cpu_ns = result.cost.all_cpus().ns_a_packet();
+            })?,
+            DropsResult::SCHEMA => self.figure::<DropsResult>(text, name, |figures, result| {
+                let accounting = &result.accounting;
+                figures.counted_losses_per_second = Some(accounting.lost() as f64 / accounting.seconds);
+            })?,
+            reading::OWN_SCHEMA | FleetReport::SCHEMA => {}
+            // Other results are about one host only.
+            _ if reading::is_known(&origin) => {}
+            _ => anyhow::bail!(reading::unknown(&origin)),
+        }
+        Ok(())
+    }
+
+    /// Takes a figure of one document.
+    fn figure<T: CommandResult>(
+        &mut self,
+        text: &str,
+        name: Option<&str>,
+        take: impl Fn(&mut FleetFigures, &T),
+    ) -> Result<()> {
+        let HostDocument { version, host, result } = parse::<T>(text)?;
+        let name = name.or(host.name.as_deref()).unwrap_or("unnamed").to_owned();
+        let row = self.host(&name);
+        take(&mut row.figures, &result);
+        row.describe(version, host);
+        Ok(())
+    }
+
+    fn report(mut self) -> FleetReport {
+        for host in self.hosts.values_mut() {
+            if host.findings.is_none() && host.problems.is_empty() {
+                host.problems.push("no document of doctor".to_owned());
+            }
+            self.peers.add_host(host);
+        }
+        let (counts, outliers) = self.peers.outliers();
+        let mut findings: BTreeMap<String, FleetFinding> = BTreeMap::new();
+        for host in self.hosts.values_mut() {
+            host.outliers = counts.get(&host.name).copied().unwrap_or(0);
+            for (id, severity) in host.findings.iter().flatten() {
+                let known = findings.entry(id.clone()).or_insert_with(|| FleetFinding {
+                    id: id.clone(),
+                    severity: *severity,
+                    hosts: Vec::new(),
+                });
+                known.severity = known.severity.max(*severity);
+                known.hosts.push(host.name.clone());
+            }
+        }
+        let mut findings: Vec<FleetFinding> = findings.into_values().collect();
+        findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.hosts.len())));
+        let mut hosts: Vec<FleetHost> = self.hosts.into_values().collect();
+        hosts.sort_by_key(|host| {
+            std::cmp::Reverse((!host.problems.is_empty(), host.severities(), host.outliers))
+        });
+        FleetReport { hosts, findings, outliers }
+    }
+}
+
+/// How documents name counters of lost packets.
+const LOST: &str = "packets_lost";
+
+fn parse<T: DeserializeOwned>(text: &str) -> Result<HostDocument<T>> {
+    Ok(serde_json::from_str(text)?)
+}
+
+impl FleetHost {
+    fn describe(&mut self, version: String, host: HostSummary) {
+        self.version = Some(version);
+        self.kernel = host.kernel.or(self.kernel.take());
+        self.cpus = host.cpus.or(self.cpus);
+    }
+
+    /// Number of findings per severity, the highest first.
+    pub(crate) fn severities(&self) -> [usize; 4] {
+        let of = |level| self.findings.iter().flatten().filter(|(_, severity)| **severity == level).count();
+        Severity::ALL.map(of)
+    }
+}
+
+impl FleetFigures {
+    /// The figures by name.
+    pub(crate) fn named(&self) -> [(&'static str, Option<f64>); 6] {
+        [
+            ("lost packets per second", self.lost_packets_per_second),
+            ("counted losses per second", self.counted_losses_per_second),
+            ("CPU ns per packet", self.packet_cpu_ns),
+            ("capacity per second", self.transactions_per_second),
+            ("first step per second", self.first_step_per_second),
+            ("last step per second", self.last_step_per_second),
+        ]
+    }
+}

@@ -1,0 +1,242 @@
+//! Values of one host on which nearly all other hosts agree.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::FleetHost;
+
+/// With fewer hosts there is no majority.
+const FEWEST_HOSTS: usize = 4;
+/// Listed outliers per host: a host of another make differs in hundreds of values.
+const MOST_LISTED: usize = 20;
+/// Characters of a value. Longer ones are compared as a whole and shown in part.
+const LONGEST_VALUE: usize = 60;
+/// Losses per second below which hosts do not differ.
+const FEWEST_LOSSES: f64 = 1.0;
+
+/// A value of one host, and the value of its peers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FleetOutlier {
+    pub(crate) host: String,
+    /// Place in the state of the stages, or the name of a figure.
+    pub(crate) what: String,
+    pub(crate) value: String,
+    /// The common value; of figures, the median.
+    pub(crate) peers: String,
+    /// Hosts that have the common value; of figures, hosts that have the figure.
+    pub(crate) agreeing: usize,
+}
+
+/// The values of all hosts. Every text is kept once.
+#[derive(Debug, Default)]
+pub(crate) struct PeerValues {
+    texts: HashMap<String, u32>,
+    names: Vec<String>,
+    /// Place and value.
+    hosts: BTreeMap<String, Vec<(u32, u32)>>,
+    figures: BTreeMap<&'static str, Vec<(String, f64)>>,
+}
+
+impl PeerValues {
+    /// Adds the state of the stages of a host.
+    pub(crate) fn add_state(&mut self, host: &str, state: &Value) {
+        let mut leaves = BTreeMap::new();
+        flatten(state, &mut String::new(), &mut leaves);
+        let values: Vec<(u32, u32)> = leaves
+            .into_iter()
+            .map(|(place, values)| (self.number(place), self.number(joined(&values))))
+            .collect();
+        self.hosts.insert(host.to_owned(), values);
+    }
+
+    /// Adds figures and versions of a host.
+    pub(crate) fn add_host(&mut self, host: &FleetHost) {
+        let facts = [("linerate", &host.version), ("kernel", &host.kernel)];
+        for (what, value) in facts {
+            if let Some(value) = value {
+                let pair = (self.number(what.to_owned()), self.number(value.clone()));
+                self.hosts.entry(host.name.clone()).or_default().push(pair);
+            }
+        }
+        for (what, value) in host.figures.named() {
+            if let Some(value) = value {
+                self.figures.entry(what).or_default().push((host.name.clone(), value));
+            }
+        }
+    }
+
+    fn number(&mut self, text: String) -> u32 {
+        if let Some(number) = self.texts.get(&text) {
+            return *number;
+        }
+        let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(text.clone());
+        self.texts.insert(text, number);
+        number
+    }
+
+    /// The number of outliers per host, and those that are listed.
+    pub(crate) fn outliers(&self) -> (BTreeMap<String, usize>, Vec<FleetOutlier>) {
+        let mut found: BTreeMap<String, Vec<FleetOutlier>> = BTreeMap::new();
+        for outlier in self.figure_outliers().into_iter().chain(self.value_outliers()) {
+            found.entry(outlier.host.clone()).or_default().push(outlier);
+        }
+        let counts = found.iter().map(|(host, outliers)| (host.clone(), outliers.len())).collect();
+        (counts, found.into_values().flat_map(|outliers| outliers.into_iter().take(MOST_LISTED)).collect())
+    }
+
+    fn value_outliers(&self) -> Vec<FleetOutlier> {
+        let mut counts: HashMap<u32, HashMap<u32, usize>> = HashMap::new();
+        for (place, value) in self.hosts.values().flatten() {
+            *counts.entry(*place).or_default().entry(*value).or_default() += 1;
+        }
+        let common = counts.into_iter().filter_map(|(place, values)| {
+            let all: usize = values.values().sum();
+            let (value, agreeing) = values.into_iter().max_by_key(|(_, count)| *count)?;
+            let different = all - agreeing;
+            (all >= FEWEST_HOSTS && different > 0 && different <= (all / 10).max(1))
+                .then_some((place, (value, agreeing)))
+        });
+        let common: HashMap<u32, (u32, usize)> = common.collect();
+        let text = |number: u32| self.names.get(number as usize).cloned().unwrap_or_default();
+        let outlier = |host: &String, (place, value): &(u32, u32)| {
+            let (peers, agreeing) = common.get(place).filter(|(peers, _)| peers != value)?;
+            Some(FleetOutlier {
+                host: host.clone(),
+                what: text(*place),
+                value: shown(&text(*value)),
+                peers: shown(&text(*peers)),
+                agreeing: *agreeing,
+            })
+        };
+        self.hosts
+            .iter()
+            .flat_map(|(host, values)| values.iter().filter_map(|pair| outlier(host, pair)))
+            .collect()
+    }
+
+    /// Figures further from the median than five standard deviations (by the median deviation) and a fifth.
+    fn figure_outliers(&self) -> Vec<FleetOutlier> {
+        let mut outliers = Vec::new();
+        for (what, values) in self.figures.iter().filter(|(_, values)| values.len() >= FEWEST_HOSTS) {
+            let middle = median(values.iter().map(|(_, value)| *value).collect());
+            let deviation = median(values.iter().map(|(_, value)| (value - middle).abs()).collect());
+            let floor = if what.contains("loss") || what.contains("lost") { FEWEST_LOSSES } else { 0.0 };
+            let bound = (5.0 * 1.4826 * deviation).max(0.2 * middle.abs()).max(floor);
+            for (host, value) in values.iter().filter(|(_, value)| (value - middle).abs() > bound) {
+                outliers.push(FleetOutlier {
+                    host: host.clone(),
+                    what: (*what).to_owned(),
+                    value: crate::render::format::significant(*value),
+                    peers: crate::render::format::significant(middle),
+                    agreeing: values.len(),
+                });
+            }
+        }
+        outliers
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+    f64::midpoint(low, high)
+}
+
+/// The scalars of a state by place. Items with a name or interface are places of their own; the values of
+/// others are joined, so that 64 queues are one place.
+fn flatten(value: &Value, place: &mut String, leaves: &mut BTreeMap<String, Vec<String>>) {
+    let length = place.len();
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if !place.is_empty() {
+                    place.push('.');
+                }
+                place.push_str(key);
+                flatten(value, place, leaves);
+                place.truncate(length);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let name = ["interface", "name"].iter().find_map(|key| item.get(key)?.as_str());
+                place.push('[');
+                place.push_str(name.unwrap_or("*"));
+                place.push(']');
+                flatten(item, place, leaves);
+                place.truncate(length);
+            }
+        }
+        Value::String(text) => leaves.entry(place.clone()).or_default().push(text.clone()),
+        scalar => leaves.entry(place.clone()).or_default().push(scalar.to_string()),
+    }
+}
+
+/// `0 (16 times), f`.
+fn joined(values: &[String]) -> String {
+    let runs = values.chunk_by(|one, other| one == other);
+    let words = runs.map(|run| match run {
+        [one] => one.clone(),
+        [one, ..] => format!("{one} ({} times)", run.len()),
+        [] => String::new(),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn shown(value: &str) -> String {
+    match value.char_indices().nth(LONGEST_VALUE) {
+        Some((end, _)) => format!("{}…", value.get(..end).unwrap_or_default()),
+        None => value.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fleet(states: impl IntoIterator<Item = Value>) -> Vec<FleetOutlier> {
+        let mut peers = PeerValues::default();
+        for (number, state) in states.into_iter().enumerate() {
+            peers.add_state(&format!("host{number}"), &state);
+        }
+        peers.outliers().1
+    }
+
+    #[test]
+    fn a_value_that_one_host_has_alone_is_an_outlier_and_a_value_of_each_host_is_not() {
+        let state = |number: u32, rings: u32| {
+            json!({ "link": [{ "interface": "eth0", "rings": rings, "address": number,
+            "queues": [{ "mask": 0 }, { "mask": 0 }] }] })
+        };
+        let found = fleet((0..12).map(|number| state(number, if number == 7 { 256 } else { 4096 })));
+        let expected = FleetOutlier {
+            host: "host7".to_owned(),
+            what: "link[eth0].rings".to_owned(),
+            value: "256".to_owned(),
+            peers: "4096".to_owned(),
+            agreeing: 11,
+        };
+        assert_eq!(found, [expected]);
+        assert!(fleet((0..12).map(|number| state(number, 256 * (1 + number % 2)))).is_empty());
+        assert!(fleet((0..3).map(|number| state(number, if number == 1 { 256 } else { 4096 }))).is_empty());
+    }
+
+    #[test]
+    fn a_figure_far_from_the_median_is_an_outlier() {
+        let mut peers = PeerValues::default();
+        for number in 0..9 {
+            let mut host = FleetHost { name: format!("host{number}"), ..FleetHost::default() };
+            host.figures.packet_cpu_ns = Some(if number == 3 { 900.0 } else { 500.0 + f64::from(number) });
+            host.figures.lost_packets_per_second = Some(if number == 4 { 0.5 } else { 0.0 });
+            peers.add_host(&host);
+        }
+        let (counts, listed) = peers.outliers();
+        assert_eq!(counts, [("host3".to_owned(), 1)].into());
+        assert_eq!((listed[0].what.as_str(), listed[0].value.as_str()), ("CPU ns per packet", "900"));
+    }
+}

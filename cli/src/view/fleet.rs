@@ -1,0 +1,156 @@
+//! `linerate report --fleet`.
+
+use linerate_host::stage::{STAGES, StageInfo};
+use linerate_host::{Severity, StageName};
+
+use crate::command::report::fleet::{FleetFigures, FleetHost, FleetReport};
+use crate::document::{Audience, Cell, Document, Mark, Section, Table, Tile, Tone};
+use crate::envelope::{CommandResult, Envelope};
+use crate::render::format::{UNKNOWN, count_with_noun, significant};
+
+/// Hosts that a row lists by name.
+const MOST_NAMES: usize = 6;
+
+impl CommandResult for FleetReport {
+    const SCHEMA: &'static str = "linerate.fleet/1";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        let fleet = &envelope.result;
+        let count = |test: fn(&&FleetHost) -> bool| fleet.hosts.iter().filter(test).count();
+        let missing = count(|host| host.findings.is_none());
+        let high = count(|host| host.severities()[0] > 0);
+        let differing = count(|host| host.outliers > 0);
+        let verdict = format!(
+            "{}: {missing} without a diagnosis, {high} with findings of severity high, {differing} with values unlike \
+             those of their peers.",
+            count_with_noun(fleet.hosts.len(), "host"),
+        );
+        let mut document = Document::new("Fleet", verdict, envelope.origin(), &envelope.warnings);
+        document.mark = Some(match (missing, high) {
+            (0, 0) => Mark::new(Tone::Good, "no severe finding"),
+            (_, 0) => Mark::new(Tone::Warn, "incomplete"),
+            _ => Mark::new(Tone::Bad, "severe findings"),
+        });
+        document.tiles =
+            [(fleet.hosts.len(), "hosts"), (missing, "without a diagnosis"), (high, "with severe findings")]
+                .map(|(figure, label)| Tile::new(figure.to_string(), "", label))
+                .into();
+        document.sections = vec![
+            Section::new("Hosts, worst first").with(hosts(fleet)),
+            Section::new("Without a result").with(problems(fleet)),
+            Section::new("Findings").with(findings(fleet)),
+            Section::new("Findings by stage").only_for(Audience::Page).with(matrix(fleet)),
+            Section::new("Unlike their peers").with(outliers(fleet)),
+            Section::new("Capacity, cost and losses").with(figures(fleet)),
+        ];
+        document
+    }
+}
+
+fn tone(severity: Severity) -> Tone {
+    match severity {
+        Severity::High => Tone::Bad,
+        Severity::Medium => Tone::Warn,
+        Severity::Low => Tone::Plain,
+        Severity::Note => Tone::Faint,
+    }
+}
+
+fn hosts(fleet: &FleetReport) -> Table {
+    let rows = fleet.hosts.iter().map(|host| {
+        let known = |text: &Option<String>| Cell::from(text.as_deref().unwrap_or(UNKNOWN));
+        let levels = Severity::ALL.into_iter().zip(host.severities()).map(|(level, count)| match count {
+            _ if host.findings.is_none() => Cell::toned(UNKNOWN, Tone::Faint),
+            0 => Cell::toned("0", Tone::Faint),
+            some => Cell::toned(some.to_string(), tone(level)),
+        });
+        let others = [host.unknown, host.outliers].map(|count| Cell::from(count.to_string()));
+        let first = Cell::toned(host.name.clone(), Tone::Strong);
+        let last = [known(&host.version), known(&host.kernel)];
+        std::iter::once(first).chain(levels).chain(others).chain(last).collect::<Vec<_>>()
+    });
+    Table::new(&["host", ">high", ">medium", ">low", ">note", ">unknown", ">outliers", "linerate", "kernel"])
+        .with_rows(rows)
+        .with_text_limit(40, "hosts more")
+}
+
+fn problems(fleet: &FleetReport) -> Table {
+    let rows = fleet.hosts.iter().flat_map(|host| {
+        host.problems.iter().map(|why| [Cell::from(host.name.clone()), Cell::toned(why.clone(), Tone::Bad)])
+    });
+    Table::new(&["host", "why"]).wrapping().with_rows(rows).with_text_limit(40, "more")
+}
+
+fn findings(fleet: &FleetReport) -> Table {
+    let rows = fleet.findings.iter().map(|finding| {
+        let mut names = finding.hosts.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ");
+        if finding.hosts.len() > MOST_NAMES {
+            names.push_str(&format!(" and {} more", finding.hosts.len() - MOST_NAMES));
+        }
+        [
+            Cell::from(finding.id.clone()),
+            Cell::toned(finding.severity.name(), tone(finding.severity)),
+            Cell::from(finding.hosts.len().to_string()),
+            Cell::from(names),
+        ]
+    });
+    Table::new(&["finding", "severity", ">hosts", "which"]).wrapping().with_rows(rows)
+}
+
+fn stages() -> impl Iterator<Item = StageName> {
+    STAGES.iter().map(|stage: &StageInfo| stage.name)
+}
+
+/// A row per host, a column per stage.
+fn matrix(fleet: &FleetReport) -> Table {
+    let headings: Vec<&'static str> = std::iter::once("host").chain(stages().map(StageName::name)).collect();
+    let rows = fleet.hosts.iter().filter(|host| host.findings.is_some()).map(|host| {
+        let of_stage = |stage: StageName| {
+            let found = host.findings.iter().flatten().filter_map(|(id, severity)| {
+                let (of, name) = id.split_once('.')?;
+                (of == stage.name()).then_some((name, *severity))
+            });
+            let found: Vec<(&str, Severity)> = found.collect();
+            let names = found.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            Cell::toned(names, found.iter().map(|(_, severity)| *severity).max().map_or(Tone::Plain, tone))
+        };
+        std::iter::once(Cell::from(host.name.clone())).chain(stages().map(of_stage)).collect::<Vec<_>>()
+    });
+    Table::new(&headings).with_rows(rows)
+}
+
+fn outliers(fleet: &FleetReport) -> Table {
+    let rows = fleet.outliers.iter().map(|outlier| {
+        [
+            Cell::from(outlier.host.clone()),
+            Cell::from(outlier.what.clone()),
+            Cell::toned(outlier.value.clone(), Tone::Warn),
+            Cell::from(outlier.peers.clone()),
+            Cell::from(outlier.agreeing.to_string()),
+        ]
+    });
+    Table::new(&["host", "value", "here", "others", ">hosts"])
+        .with_rows(rows)
+        .with_text_limit(40, "values more")
+        .with_caption("Nearly all other hosts agree on these values. A figure is compared with the median.")
+}
+
+fn figures(fleet: &FleetReport) -> Table {
+    let any = |host: &&FleetHost| host.figures != FleetFigures::default();
+    let rows = fleet.hosts.iter().filter(any).map(|host| {
+        let shown = |value: Option<f64>| value.map_or_else(|| UNKNOWN.to_owned(), significant);
+        let figures = host.figures.named().map(|(_, value)| Cell::from(shown(value)));
+        std::iter::once(Cell::from(host.name.clone())).chain(figures).collect::<Vec<_>>()
+    });
+    Table::new(&[
+        "host",
+        ">lost/s (doctor)",
+        ">lost/s (drops)",
+        ">CPU ns per packet",
+        ">capacity/s",
+        ">first step/s",
+        ">last step/s",
+    ])
+    .with_rows(rows)
+    .with_text_limit(40, "hosts more")
+}

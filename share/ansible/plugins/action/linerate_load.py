@@ -1,0 +1,37 @@
+"""Compares a host's clock with the controller's and gives the host its part of the load."""
+import time
+
+from ansible import context
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        args = dict(self._task.args)
+        hosts = task_vars["ansible_play_hosts"]
+        forks = context.CLIARGS.get("forks") or 5
+        if forks < len(hosts):
+            return {**result, "failed": True, "msg": "%d generators need --forks %d" % (len(hosts), len(hosts))}
+        clock = self.clock()
+        bound = float(args.pop("max_clock_offset", 0.05))
+        result["clock"] = clock
+        off = abs(clock["ahead_seconds"]) - clock["uncertain_seconds"]
+        if off > bound:
+            msg = "the clock is %(ahead_seconds).3f s ahead of the controller's (+-%(uncertain_seconds).3f s)" % clock
+            return {**result, "failed": True, "msg": msg + "; at most %.3f s are allowed" % bound}
+        rate = float(args["rate"])
+        index = hosts.index(task_vars["inventory_hostname"])
+        args.update(rate=rate / len(hosts), start_at=float(args["start_at"]) + index / rate)
+        done = self._execute_module("linerate.linerate.linerate_load", args, task_vars=task_vars)
+        return {**result, **done}
+
+    def clock(self):
+        """The best of five readings: offset of the host's clock, and its largest error, seconds."""
+        readings = []
+        for _ in range(5):
+            before = time.time()
+            told = self._low_level_execute_command("date +%s.%N")["stdout"].strip()
+            after = time.time()
+            readings.append({"ahead_seconds": float(told) - (before + after) / 2, "uncertain_seconds": (after - before) / 2})
+        return min(readings, key=lambda reading: reading["uncertain_seconds"])

@@ -1,0 +1,161 @@
+"""Runs linerate and reads its documents."""
+import json
+
+SCOPE = {
+    "program": {"type": "str", "default": "linerate"},
+    "interfaces": {"type": "list", "elements": "str", "default": []},
+    "port": {"type": "int"},
+    "pid": {"type": "int"},
+}
+
+CHANGES = {
+    "state": {"choices": ["applied", "confirmed", "planned", "undone"], "default": "applied"},
+    "state_dir": {"type": "path"},
+    "tune": {"type": "int"},
+    "until_confirmed": {"type": "str"},
+    "keep_if_better": {"type": "bool", "default": False},
+    "measure": {"choices": ["once", "alternate", "never"]},
+}
+
+
+def options(**named):
+    """Words of a command line for the options that have a value."""
+    words = []
+    for name, value in named.items():
+        for item in value if isinstance(value, list) else [value]:
+            if item is True:
+                words.append("--" + name.replace("_", "-"))
+            elif item is not None and item is not False:
+                words += ["--" + name.replace("_", "-"), str(item)]
+    return words
+
+
+class Linerate:
+    """The program on this host."""
+
+    def __init__(self, module):
+        self.module = module
+        self.params = module.params
+
+    def scope(self):
+        return options(interface=self.params["interfaces"], port=self.params["port"], pid=self.params["pid"])
+
+    def run(self, *words):
+        status, out, err = self.module.run_command([self.params["program"], *words])
+        return status, out, err.strip()
+
+    def fail(self, err, **more):
+        lines = err.splitlines() or ["linerate failed and printed no reason"]
+        self.module.fail_json(msg=lines[-1], stderr=err, **more)
+
+    def document(self, schema, *words):
+        """The document that a command prints, its exit status and messages; fails if it prints none."""
+        status, out, err = self.run(*words, "--json", "-")
+        try:
+            document = json.loads(out)
+        except ValueError:
+            return self.fail(err, rc=status)
+        if document.get("schema") != schema:
+            self.fail(
+                "linerate %s of this host writes %s; this collection reads %s"
+                % (document.get("version"), document.get("schema"), schema)
+            )
+        return document, status, err
+
+
+class Changes(Linerate):
+    """Changes of one kind: plan, apply, confirm and undo."""
+
+    def __init__(self, module, apply_schema, kind):
+        super().__init__(module)
+        self.apply_schema = apply_schema
+        self.kind = kind
+        self.place = options(state_dir=self.params["state_dir"])
+
+    def main(self):
+        self.module.exit_json(**getattr(self, self.params["state"])())
+
+    def planned(self):
+        plan, more = self.plan()
+        changes = plan["agreements"] + plan["changes"]
+        return {
+            "changed": False,
+            "plan": plan,
+            "changes": [change["setting_name"] for change in named(changes)],
+            "left": [{"finding": left["finding"], "why": left["why"]} for left in plan["left"]],
+            "diff": difference(named(changes)),
+            **more,
+        }
+
+    def applied(self):
+        result = self.planned()
+        result["changed"] = bool(result["changes"])
+        if self.module.check_mode or not result["changed"]:
+            return result
+        words = options(
+            until_confirmed=self.params["until_confirmed"], keep_if_better=self.params["keep_if_better"]
+        )
+        if self.params["measure"]:
+            words.append("--measure=" + self.params["measure"])
+        document, status, err = self.document(
+            self.apply_schema, self.kind, "apply", "--yes", *self.apply_words(), *words, *self.place
+        )
+        report = document["result"]
+        done = {key: report.get(key) for key in ("tune", "measurement", "undone", "broke_off", "findings")}
+        result.update(done, diff=difference(report["changes"]))
+        if report["undone"]:
+            self.fail("the changes made the service worse and are undone: " + worse(report), **result)
+        if status == 2:
+            # Nothing stays half applied.
+            if report["tune"] is not None:
+                self.run("tune", "undo", str(report["tune"]), *self.place)
+            self.fail("stopped and undone: %s" % (report["broke_off"] or err), **result)
+        return result
+
+    def confirmed(self):
+        waiting = [tune for tune in self.open() if "confirmed" in (tune["until"] or {})]
+        if waiting and not self.module.check_mode:
+            status, _, err = self.run("tune", "confirm", str(waiting[-1]["tune"]), *self.place)
+            if status:
+                self.fail(err)
+        return {"changed": bool(waiting)}
+
+    def undone(self):
+        number = self.params["tune"]
+        tunes = [tune for tune in self.open() if self.is_own(tune) and number in (None, tune["tune"])]
+        if not self.module.check_mode:
+            for tune in reversed(tunes):
+                status, _, err = self.run("tune", "undo", str(tune["tune"]), *self.place)
+                if status:
+                    self.fail(err or "some settings were left: see linerate tune status")
+        before = [{**setting, "to": setting["from"], "from": setting["to"]} for tune in tunes for setting in tune["settings"]]
+        return {"changed": bool(tunes), "diff": difference(before)}
+
+    def open(self):
+        """The tunes and boosts in effect, the earliest first."""
+        return self.document("linerate.tune-status/2", "tune", "status", *self.place)[0]["result"]["tunes"]
+
+
+def named(changes):
+    return [{**change, "setting_name": " ".join(leaves(change["setting"]))} for change in changes]
+
+
+def leaves(setting):
+    """The words of a setting: `queue_cpus eth0 receive 3`, or a sysctl's name."""
+    if not isinstance(setting, dict):
+        return [str(setting)]
+    words = [word for key in sorted(setting) for word in leaves(setting[key])]
+    return words if len(setting) != 1 or "sysctl" in setting else [*setting, *words]
+
+
+def difference(changes):
+    """Changes as Ansible's diff, one line per setting."""
+    def lines(key):
+        return "".join("%s: %s\n" % (change.get("name") or change["setting_name"], change[key]) for change in changes)
+    return {"before": lines("from"), "after": lines("to")}
+
+
+def worse(report):
+    measured = report["measurement"] or {}
+    figures = [figure["name"] for figure in measured.get("figures", []) if figure.get("verdict") == "worse"]
+    return ", ".join(figures) or "the delivery of packets"
