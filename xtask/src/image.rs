@@ -20,8 +20,11 @@ const TARGET: &str = target();
 /// Commands, and the capabilities that docs/containers.md names for them.
 const TRIALS: [(&str, &str); 3] = [
     ("doctor --host-root /host --json -", "+sys_chroot,+sys_ptrace,+dac_read_search"),
-    ("export --once", "+sys_ptrace,+dac_read_search"),
-    ("export --once --with drops,cost", "+sys_ptrace,+dac_read_search,+bpf,+perfmon"),
+    ("export --host-root /host --once", "+sys_chroot,+sys_ptrace,+dac_read_search"),
+    (
+        "export --host-root /host --once --with drops,cost",
+        "+sys_chroot,+sys_ptrace,+dac_read_search,+bpf,+perfmon",
+    ),
 ];
 
 /// Build the OCI image, and try it.
@@ -167,7 +170,7 @@ mount --rbind /proc "$1/proc"
 mount --rbind /sys "$1/sys"
 root=$1 capabilities=$2
 shift 2
-exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set="-all,$capabilities,+sys_chroot" unshare --root="$root" /usr/bin/linerate "$@"
+exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set="-all,$capabilities" unshare --root="$root" /usr/bin/linerate "$@"
 "#;
     let root = tempfile::tempdir_in("/var/tmp")?;
     tar::Archive::new(layer).unpack(root.path())?;

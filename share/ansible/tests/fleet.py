@@ -157,10 +157,10 @@ class Fleet:
     def settings(self):
         return {host: run(*self.namespace(host), "sh", "-c", SETTINGS).stdout for host in HOSTS}
 
-    def serve(self, host, rate=None):
+    def serve(self, host, rate=None, *options):
         """An echo server, and requests to it."""
         service = self.address(host) + ":7777"
-        self.spawn(host, self.program, "serve", "echo", "--bind", service)
+        self.spawn(host, self.program, "serve", "echo", "--bind", service, *options)
         listens = [*self.namespace(host), "ss", "-Hlun", "sport", "=", "7777"]
         wait_for("the server of " + host, lambda: run(*listens).stdout)
         if rate:
@@ -237,7 +237,7 @@ def demux(fleet):
 def test_rolling(fleet):
     tuned = HOSTS[:4]
     for host in tuned:
-        fleet.serve(host, "2k")
+        fleet.serve(host, "20k" if host == "host3" else "1k")
     # The third host gets receive buffers that lose requests.
     words = ["boost", "plan", "--port", "7777", "--receive-buffer", "64000000", "--no-steer", "--no-pin", "--no-datagrams"]
     boost = json.loads(run(*fleet.namespace("host3"), fleet.program, *words, "--json", "-").stdout)["result"]["plan"]
@@ -280,6 +280,22 @@ def test_rolling(fleet):
     (fleet.directory / "health.yml").write_text("- {name: Fail, ansible.builtin.fail: {msg: no answer}}\n")
     recap, output, status = fleet.play("rolling_tune", inventory, {**variables, "linerate_keep_if_better": False})
     assert status and "no answer" in output and fleet.settings() == before, output
+
+
+def test_boost(fleet):
+    fleet.serve("host1", "5k", "--sockets", "reuseport", "--no-pin")
+    inventory, plays = fleet.inventory(["host1"]), {}
+    for state in ("applied", "undone"):
+        plays[state] = fleet.directory / (state + ".yml")
+        task = "linerate.linerate.linerate_boost: {program: '{{ linerate_program }}', port: 7777, state: %s, measure: %s}"
+        task %= (state, "never")
+        plays[state].write_text("- hosts: all\n  gather_facts: false\n  tasks: [{name: Boost, %s}]\n" % task)
+    recap, output, status = fleet.play(str(plays["applied"]), inventory, {}, "--check", "--diff")
+    assert status == 0 and recap["host1"]["changed"] == 1 and "steering" in output, output
+    for state in plays:
+        for changed in (1, 0):
+            recap, output, status = fleet.play(str(plays[state]), inventory, {}, "--diff")
+            assert status == 0 and recap["host1"]["changed"] == changed, output
 
 
 def test_killed(fleet):

@@ -210,7 +210,7 @@ impl FleetReader {
                 let kept = report.steps.iter().filter(|step| step.kept || step.versus_previous.is_none());
                 let mut rates = kept.filter_map(|step| Some(step.transactions_per_second?.median));
                 figures.first_step_per_second = rates.next();
-                figures.last_step_per_second = rates.last().or(figures.first_step_per_second);
+                figures.last_step_per_second = rates.next_back().or(figures.first_step_per_second);
             })?,
             CostResult::SCHEMA => self.figure::<CostResult>(text, name, |figures, result| {
                 figures.packet_cpu_ns = result.cost.all_cpus().ns_a_packet();

@@ -41,7 +41,10 @@ class Linerate:
         return options(interface=self.params["interfaces"], port=self.params["port"], pid=self.params["pid"])
 
     def run(self, *words):
-        status, out, err = self.module.run_command([self.params["program"], *words])
+        try:
+            status, out, err = self.module.run_command([self.params["program"], *words], handle_exceptions=False)
+        except OSError as error:
+            self.module.fail_json(msg="cannot run %s: %s" % (self.params["program"], error.strerror))
         return status, out, err.strip()
 
     def fail(self, err, **more):
