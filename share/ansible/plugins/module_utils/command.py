@@ -160,5 +160,5 @@ def difference(changes):
 
 def worse(report):
     measured = report["measurement"] or {}
-    figures = [figure["name"] for figure in measured.get("figures", []) if figure.get("verdict") == "worse"]
+    figures = [figure["key"] for figure in measured.get("figures", []) if figure.get("verdict") == "worse"]
     return ", ".join(figures) or "the delivery of packets"
