@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use socket2::Socket;
 
 use crate::counters::SharedCounters;
-use crate::service::ReplyOptions;
+use crate::reply::ReplyOptions;
 use crate::sys::control::{ControlBuffer, ControlRequest};
 use crate::sys::name::{AddressFamily, SocketName};
 use crate::sys::single::send_message;

@@ -56,21 +56,25 @@
 compile_error!("linerate-engine uses recvmmsg, SO_REUSEPORT steering and bpf(2): it is for Linux only");
 
 mod backend;
+mod choices;
 mod counters;
 mod cpus;
 mod deferred;
 mod echo;
 mod error;
 mod overload;
+mod reply;
 mod running;
 mod server;
 mod service;
+mod shutdown;
 mod socket;
 pub mod steer;
 mod sys;
 mod worker;
 
-pub use backend::{AfXdpSettings, XdpInterface, XdpMode, XdpQueue, XdpReport};
+pub use backend::{XdpInterface, XdpQueue, XdpReport};
+pub use choices::{AfXdpSettings, Backend, SocketMode, StrayRequests, WorkerPinning};
 pub use counters::{Counts, SendFailures};
 pub use deferred::DeferredReply;
 pub use echo::Echo;
@@ -79,8 +83,10 @@ pub use overload::{
     GuardCounts, GuardReport, GuardedInterface, HostAdvice, OverloadPolicy, ShedPolicy, SourceGrouping,
     XdpGuard,
 };
+pub use reply::ReplyOptions;
 pub use running::{RunningServer, ServerReport};
-pub use server::{Backend, Builder, Server, SocketMode, StrayRequests, WorkerPinning};
-pub use service::{Action, ReplyOptions, Request, Service};
+pub use server::{Builder, Server};
+pub use service::{Action, Request, Service};
 pub use socket::{Fallback, PathMtuDiscovery, SocketReport};
 pub use steer::SteeringProgram;
+pub use sys::bpf::XdpMode;

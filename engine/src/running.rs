@@ -13,11 +13,12 @@ use crate::backend::XdpReport;
 use crate::counters::{Counts, SharedCounters};
 use crate::error::ServerError;
 use crate::overload::{AttachedGuard, GuardReport, HostAdvice};
-use crate::server::{Server, ServerSetup, setup_accessors};
+use crate::server::{Builder, Server, ServerSetup, setup_accessors};
 use crate::service::Service;
+use crate::shutdown::StopSignal;
 use crate::socket::{Fallback, SocketReport};
 use crate::sys::option::shutdown_receive;
-use crate::worker::{ServiceFactory, StopSignal, WorkerStart};
+use crate::worker::{ServiceFactory, WorkerStart};
 
 /// A running server. Dropping it stops it, as [`stop`](Self::stop) does.
 #[derive(Debug)]
@@ -30,6 +31,35 @@ pub struct RunningServer {
     counters: Vec<Arc<SharedCounters>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     thread_ids: Vec<i32>,
+}
+
+impl Builder {
+    /// [`prepare`](Self::prepare) and [`Server::start`] in one.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn start<S: Service + 'static>(
+        self,
+        service: impl FnMut(usize) -> S + Send + 'static,
+    ) -> Result<RunningServer, ServerError> {
+        self.prepare()?.start(service)
+    }
+}
+
+impl Server {
+    /// Starts the workers, each with the service that `service` makes for its number. Returns when all of them run on their
+    /// CPUs; if one fails, all are stopped. `service` is called again for a worker that is
+    /// [restarted](Builder::restart_workers), then on that worker's thread.
+    ///
+    /// # Errors
+    /// [`ServerError::Worker`]: a thread cannot be started, pinned, or given its nice value (below 0 requires
+    /// `CAP_SYS_NICE`).
+    pub fn start<S: Service + 'static>(
+        self,
+        service: impl FnMut(usize) -> S + Send + 'static,
+    ) -> Result<RunningServer, ServerError> {
+        RunningServer::start(self, service)
+    }
 }
 
 /// Counts and setup of a server from start to stop.

@@ -1,6 +1,5 @@
 //! Building a server: from settings to bound sockets and workers.
 
-mod choices;
 mod listener;
 mod plan;
 mod setup;
@@ -16,15 +15,13 @@ use crate::backend::{self, XdpReport};
 use crate::cpus;
 use crate::error::ServerError;
 use crate::overload::{self, AttachedGuard, GuardReport, HostAdvice, OverloadPolicy};
-use crate::running::RunningServer;
-use crate::service::Service;
 use crate::socket::{Fallback, PathMtuDiscovery, SocketReport, SocketSetup};
 use crate::steer;
 use crate::sys::batch::BatchShape;
 
-pub use choices::{Backend, SocketMode, StrayRequests, WorkerPinning};
+use crate::choices::{Backend, SocketMode, StrayRequests, WorkerPinning};
 use listener::{BoundSockets, MulticastGroup};
-use plan::ServerPlan;
+use setup::ServerPlan;
 pub(crate) use setup::{ServerSetup, setup_accessors};
 
 /// Settings of a server, from [`Server::builder`]. Only [`bind`](Self::bind) or [`adopt`](Self::adopt) is required.
@@ -396,7 +393,7 @@ impl Builder {
         let buffers: Vec<usize> = reports.iter().map(|report| report.receive_buffer_bytes).collect();
         let attached = match backend {
             Backend::Xdp(_) => {
-                Err("AF_XDP takes the requests itself, and no more than its rings hold".to_owned())
+                Err("AF_XDP receives the requests itself, and no more than its rings hold".to_owned())
             }
             _ => AttachedGuard::start(guard, self.overload.fairness, addresses, &buffers, workers),
         };
@@ -425,17 +422,6 @@ impl Builder {
             }
         }
         all
-    }
-
-    /// [`prepare`](Self::prepare) and [`Server::start`] in one.
-    ///
-    /// # Errors
-    /// Those of both.
-    pub fn start<S: Service + 'static>(
-        self,
-        service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<RunningServer, ServerError> {
-        self.prepare()?.start(service)
     }
 }
 
@@ -474,18 +460,4 @@ impl Server {
     }
 
     setup_accessors!();
-
-    /// Starts the workers, each with the service that `service` makes for its number. Returns when all of them run on their
-    /// CPUs; if one fails, all are stopped. `service` is called again for a worker that is
-    /// [restarted](Builder::restart_workers), then on that worker's thread.
-    ///
-    /// # Errors
-    /// [`ServerError::Worker`]: a thread cannot be started, pinned, or given its nice value (below 0 requires
-    /// `CAP_SYS_NICE`).
-    pub fn start<S: Service + 'static>(
-        self,
-        service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<RunningServer, ServerError> {
-        RunningServer::start(self, service)
-    }
 }

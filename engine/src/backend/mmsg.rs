@@ -2,14 +2,14 @@
 
 use std::io;
 
-use super::{LocalCounters, WorkerJob, decide};
+use super::job::{LocalCounters, WorkerJob, decide};
 use crate::overload::{AdmissionPolicy, Unlimited};
 use crate::service::Service;
+use crate::shutdown::WorkerPhase;
 use crate::sys::batch::{
     ControlKind, DynamicControl, MessageBatch, NoControl, OutgoingMessage, PktinfoV4, PktinfoV6,
 };
 use crate::sys::control::{PktinfoMode, ReceivedControl};
-use crate::worker::WorkerPhase;
 
 /// Serves until the worker stops and all queued requests are answered.
 pub(crate) fn run<S: Service>(mut job: WorkerJob<'_, S>) -> io::Result<()> {

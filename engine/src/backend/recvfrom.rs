@@ -4,14 +4,14 @@
 
 use std::io;
 
-use super::{LocalCounters, WorkerJob, decide};
+use super::job::{LocalCounters, WorkerJob, decide};
 use crate::overload::{AdmissionPolicy, Unlimited};
 use crate::service::Service;
+use crate::shutdown::WorkerPhase;
 use crate::sys::batch::{IncomingMessage, OutgoingMessage};
 use crate::sys::control::{ControlBuffer, ReceivedControl, SendExtras};
 use crate::sys::name::SocketName;
 use crate::sys::single::{ReceivedDatagram, receive_from, receive_message, send_message, send_to};
-use crate::worker::WorkerPhase;
 
 struct TransactionBuffers {
     request: Box<[u8]>,

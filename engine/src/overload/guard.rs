@@ -14,8 +14,8 @@ use super::admission::random_seed;
 use super::credit::AdmissionCredit;
 use super::interfaces::{self, GuardedInterfaces};
 use super::{SourceGrouping, XdpGuard};
-use crate::backend::XdpMode;
 use crate::sys::bpf;
+use crate::sys::bpf::XdpMode;
 use crate::sys::guard::MappedGuardState;
 use crate::sys::interface;
 

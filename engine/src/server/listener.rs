@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use socket2::{Protocol, Socket, Type};
 
-use super::plan::ServerPlan;
+use super::setup::ServerPlan;
 use crate::error::ServerError;
 use crate::socket::{self, Fallback, SocketReport, SocketSetup};
 use crate::sys::{interface, option};

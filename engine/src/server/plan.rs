@@ -1,19 +1,11 @@
 //! The checks of a builder's settings that need no socket.
 
 use super::Builder;
-use super::choices::{Backend, SocketMode, StrayRequests, WorkerPinning};
-use crate::backend::AfXdpSettings;
+use super::setup::ServerPlan;
+use crate::choices::{AfXdpSettings, Backend, SocketMode, StrayRequests, WorkerPinning};
 use crate::cpus;
 use crate::error::ServerError;
 use crate::steer::CpuTable;
-
-pub(super) struct ServerPlan {
-    /// Workers of each address.
-    pub(super) workers: usize,
-    /// The CPU of each worker of each address, if pinned.
-    pub(super) placement: Vec<Option<u32>>,
-    pub(super) table: Option<CpuTable>,
-}
 
 impl Builder {
     /// # Errors
@@ -40,7 +32,7 @@ impl Builder {
         let datagram = "a UDP datagram has at most 65,535 bytes, and 0 would hold nothing";
         check_size("a max_request", self.request_bytes(), 1..=65_535, datagram)?;
         check_size("a max_reply", self.max_reply, 1..=65_535, datagram)?;
-        let int = "the kernel takes at most 1,073,741,823 bytes, since it doubles them into an int";
+        let int = "the kernel accepts at most 1,073,741,823 bytes, because it doubles them into an int";
         check_size("a receive buffer", self.options.receive_buffer.unwrap_or(0), 0..=(1 << 30) - 1, int)?;
         check_size("a send buffer", self.options.send_buffer.unwrap_or(0), 0..=(1 << 30) - 1, int)?;
 

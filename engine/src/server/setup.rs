@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use crate::backend::XdpReport;
 use crate::overload::{AttachedGuard, HostAdvice};
 use crate::socket::{Fallback, SocketReport};
+use crate::steer::CpuTable;
 
 /// The result of the settings, which a server reports before and after its start.
 #[derive(Debug)]
@@ -16,6 +17,14 @@ pub(crate) struct ServerSetup {
     pub(crate) advice: Vec<HostAdvice>,
     pub(crate) guard: Option<AttachedGuard>,
     pub(crate) xdp: Option<XdpReport>,
+}
+
+pub(super) struct ServerPlan {
+    /// Workers of each address.
+    pub(super) workers: usize,
+    /// The CPU of each worker of each address, if pinned.
+    pub(super) placement: Vec<Option<u32>>,
+    pub(super) table: Option<CpuTable>,
 }
 
 /// Methods of a type with a [`ServerSetup`].

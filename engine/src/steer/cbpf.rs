@@ -2,7 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use super::{CpuTable, SteeringError};
+use super::error::SteeringError;
+use super::table::CpuTable;
 use crate::sys::option;
 
 /// One instruction of classic BPF (`struct sock_filter`, include/uapi/linux/filter.h).

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{CpuTable, SteeringError};
+use super::error::SteeringError;
+use super::table::CpuTable;
 use crate::sys::bpf::{self, BpfLoadError, EbpfInstruction};
 
 // In the map of CPUs: no slot. Out of range for any map of sockets, so that its lookup fails.
@@ -71,7 +72,7 @@ fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), 
             Some(libc::EBUSY) => "another eBPF program steers it: detach that first",
             Some(libc::EINVAL) => "it must have SO_REUSEPORT and be bound, a TCP one listening",
             Some(ENOTSUPP) => "it is neither UDP nor TCP",
-            _ => "the kernel does not take it",
+            _ => "the kernel does not accept it",
         };
         return Err(SteeringError::Member { slot, why, source });
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::SteeringError;
+use super::error::SteeringError;
 
 /// Gives CPUs to sockets. A socket is named by its slot: its place, from 0, in the list given to
 /// [`attach`](super::attach).

@@ -19,7 +19,7 @@ use std::{ptr, slice};
 
 use super::control::{ControlBuffer, ControlRequest, PktinfoMode, ReceivedControl, SendExtras};
 use super::name::{AddressFamily, SocketName};
-use crate::service::ReplyOptions;
+use crate::reply::ReplyOptions;
 
 /// The shape of a batch.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::backend::XdpMode;
+use serde::{Deserialize, Serialize};
 
 pub(crate) const MAP_ARRAY: u32 = 2;
 pub(crate) const MAP_REUSEPORT_SOCKARRAY: u32 = 20;
@@ -13,6 +13,17 @@ pub(crate) const PROG_SK_REUSEPORT: u32 = 21;
 pub(crate) const MAP_LOOKUP_ELEM: i32 = 1;
 pub(crate) const GET_SMP_PROCESSOR_ID: i32 = 8;
 pub(crate) const SK_SELECT_REUSEPORT: i32 = 82;
+
+/// Where the XDP program of an interface runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum XdpMode {
+    /// In the driver, before there is a socket buffer. Not every driver supports it.
+    #[default]
+    Driver,
+    /// In the stack, with a socket buffer: any driver, more CPU time, always with a copy.
+    Generic,
+}
 
 const CMD_MAP_CREATE: libc::c_int = 0;
 const CMD_MAP_UPDATE_ELEM: libc::c_int = 2;

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use aya::maps::XskMap;
 use aya::{Ebpf, EbpfLoader};
 
-use super::XdpMode;
 use crate::sys::bpf;
+use crate::sys::bpf::XdpMode;
 use crate::sys::xsk::XskSocket;
 
 /// The program; a copy that is aligned for the ELF reader.

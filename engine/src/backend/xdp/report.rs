@@ -2,16 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where the XDP program of an interface runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum XdpMode {
-    /// In the driver, before there is a socket buffer. Not every driver supports it.
-    #[default]
-    Driver,
-    /// In the stack, with a socket buffer: any driver, more CPU time, always with a copy.
-    Generic,
-}
+use crate::sys::bpf::XdpMode;
 
 /// The interfaces that AF_XDP serves, and warnings about them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,17 +7,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::frame::{FrameLayout, RequestChecksum};
 use super::queue::{FramePool, WorkerQueues, XskQueue};
+use crate::backend::job::{LocalCounters, WorkerJob};
 use crate::backend::mmsg;
-use crate::backend::{LocalCounters, WorkerJob};
 use crate::overload::{AdmissionPolicy, Unlimited};
-use crate::service::{ReplyOptions, Request, Service};
+use crate::reply::ReplyOptions;
+use crate::service::{Request, Service};
+use crate::shutdown::WorkerPhase;
 use crate::sys::batch::{DynamicControl, MessageBatch, OutgoingMessage};
 use crate::sys::control::ControlBuffer;
 use crate::sys::name::SocketName;
 use crate::sys::single::send_message;
 use crate::sys::stamp;
 use crate::sys::xsk::XdpDescriptor;
-use crate::worker::WorkerPhase;
 
 /// Rounds with frames between two looks at the socket.
 const ROUNDS: u32 = 16;
@@ -274,7 +275,7 @@ impl XskQueue {
 #[cold]
 fn send_by_socket<S: Service>(
     payload: &[u8],
-    addresses: &super::FrameAddresses,
+    addresses: &super::frame::FrameAddresses,
     options: ReplyOptions,
     job: &WorkerJob<'_, S>,
     counters: &mut LocalCounters<'_>,

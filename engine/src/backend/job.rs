@@ -1,0 +1,180 @@
+//! The parts of a worker that every backend uses.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::counters::{Counts, SharedCounters};
+use crate::deferred::ReplyPath;
+use crate::overload::AdmissionControl;
+use crate::reply::ReplyOptions;
+use crate::service::{Action, Request, Service};
+use crate::shutdown::Shutdown;
+use crate::sys::batch::{BatchShape, IncomingMessage, OutgoingMessage};
+
+/// The parts of a worker that its loop uses.
+pub(crate) struct WorkerJob<'a, S> {
+    pub(crate) socket: &'a socket2::Socket,
+    pub(crate) shape: BatchShape,
+    // Whether the service gets truncated requests, too.
+    pub(crate) deliver_truncated: bool,
+    pub(crate) service: &'a mut S,
+    /// For deferred replies.
+    pub(crate) path: Arc<ReplyPath>,
+    pub(crate) counters: &'a SharedCounters,
+    pub(crate) shutdown: Shutdown<'a>,
+    pub(crate) admission: Option<AdmissionControl>,
+}
+
+/// A worker's own counts, published after each batch.
+pub(super) struct LocalCounters<'a> {
+    pub(super) counts: Counts,
+    shared: &'a SharedCounters,
+    /// Whether counters changed that not every batch changes.
+    pub(super) rest: bool,
+}
+
+impl<'a> LocalCounters<'a> {
+    pub(super) fn new(shared: &'a SharedCounters) -> Self {
+        // A restarted worker continues its counts.
+        Self { counts: shared.snapshot(), shared, rest: false }
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        self.shared.publish(&self.counts);
+        if std::mem::take(&mut self.rest) {
+            self.shared.publish_rest(&self.counts);
+        }
+    }
+
+    // Counts a truncated request; returns `deliver`. Not inlined, so that the loop keeps neither the counter nor the
+    // setting in a register.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn count_truncated(&mut self, deliver: bool) -> bool {
+        self.counts.truncated += 1;
+        self.rest = true;
+        deliver
+    }
+
+    /// Counts a request that the admission policy refused.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn count_shed(&mut self) {
+        self.counts.shed += 1;
+        self.rest = true;
+    }
+
+    // Apart from the loop, because errors are rare and the loop must stay small.
+    #[cold]
+    pub(super) fn count_send_failure(&mut self, error: &io::Error) {
+        self.counts.send_failed.count(error);
+        self.rest = true;
+    }
+
+    /// Counts the decision of the service, except for messages that are to be sent.
+    #[inline(always)]
+    pub(super) fn record_action(&mut self, action: Action, reply_space: usize) -> OutgoingMessage {
+        match action {
+            Action::Echo => OutgoingMessage::Same,
+            Action::Reply(length) if length <= reply_space => OutgoingMessage::Reply(length),
+            Action::ReplyTo { length, to } if length <= reply_space => {
+                self.reply_with_options(length, ReplyOptions { to: Some(to), ..ReplyOptions::default() })
+            }
+            Action::ReplyWith { length, options } if length <= reply_space => {
+                self.reply_with_options(length, options)
+            }
+            Action::Reply(_) | Action::ReplyTo { .. } | Action::ReplyWith { .. } => {
+                self.count_send_failure(&io::Error::from_raw_os_error(libc::EMSGSIZE));
+                OutgoingMessage::Nothing
+            }
+            Action::Drop => {
+                self.counts.dropped += 1;
+                self.rest = true;
+                OutgoingMessage::Nothing
+            }
+            Action::Defer => {
+                self.counts.deferred += 1;
+                self.rest = true;
+                OutgoingMessage::Nothing
+            }
+        }
+    }
+
+    pub(super) fn reply_with_options(&mut self, length: usize, options: ReplyOptions) -> OutgoingMessage {
+        self.counts.redirected += u64::from(options.to.is_some());
+        self.rest = true;
+        OutgoingMessage::With(length, options)
+    }
+
+    /// Handles a failed receive call. Returns whether the socket was empty.
+    ///
+    /// # Errors
+    /// The call will never succeed: a closed or wrong descriptor, a call that a sandbox forbids.
+    #[cold]
+    pub(super) fn on_receive_error(&mut self, error: io::Error) -> io::Result<bool> {
+        match error.raw_os_error() {
+            // A signal says nothing about the queue.
+            Some(libc::EINTR) => Ok(false),
+            Some(libc::EAGAIN) => Ok(true),
+            Some(
+                libc::EBADF
+                | libc::ENOTSOCK
+                | libc::EFAULT
+                | libc::EINVAL
+                | libc::EOPNOTSUPP
+                | libc::ENOSYS
+                | libc::EPERM
+                | libc::EACCES,
+            ) => Err(error),
+            _ => {
+                self.counts.receive_errors += 1;
+                self.rest = true;
+                self.publish();
+                Ok(false)
+            }
+        }
+    }
+
+    /// Sends one message, and again if a signal interrupts the call.
+    #[inline]
+    pub(super) fn send_single(&mut self, mut send: impl FnMut() -> io::Result<()>) {
+        loop {
+            self.counts.syscalls += 1;
+            match send() {
+                Ok(()) => self.counts.answered += 1,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => self.count_send_failure(&error),
+            }
+            return;
+        }
+    }
+}
+
+/// Passes a request to the service, and counts its decision, except for messages that are to be sent.
+#[inline(always)]
+pub(super) fn decide<S: Service>(
+    service: &mut S,
+    path: &Arc<ReplyPath>,
+    deliver_truncated: bool,
+    counters: &mut LocalCounters<'_>,
+    incoming: IncomingMessage<'_>,
+) -> OutgoingMessage {
+    let IncomingMessage { payload, name, control, truncated, reply } = incoming;
+    if truncated && !counters.count_truncated(deliver_truncated) {
+        return OutgoingMessage::Nothing;
+    }
+    let space = reply.len();
+    let action = service.answer(&Request::new(payload, name, control, truncated, path), reply);
+    counters.record_action(action, space)
+}
+
+impl Drop for LocalCounters<'_> {
+    // Publishes after a panic too, so that the requests lost with it can be counted.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.publish(&self.counts);
+            self.shared.publish_rest(&self.counts);
+        }
+    }
+}
