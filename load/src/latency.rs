@@ -10,8 +10,6 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct};
 
-use crate::outcome::LatencyQuantiles;
-
 // Longer latencies are counted as this, ns.
 const LONGEST_NS: u64 = 60_000_000_000;
 
@@ -150,6 +148,30 @@ impl<'de> Deserialize<'de> for Latency {
             return Err(D::Error::custom(format!("the histogram holds {held} latencies, not {count}")));
         }
         Ok(latency)
+    }
+}
+
+/// The quantiles of a distribution of latencies, ns; `None` without samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyQuantiles {
+    pub p50: Option<u64>,
+    /// Nine tenths are not longer.
+    pub p90: Option<u64>,
+    /// 99 % are not longer.
+    pub p99: Option<u64>,
+    /// 99.9 % are not longer.
+    pub p999: Option<u64>,
+    pub max: Option<u64>,
+}
+
+impl LatencyQuantiles {
+    // Of two distributions only the common maximum is known, unless one is empty.
+    pub(crate) fn joined(&self, other: &LatencyQuantiles) -> LatencyQuantiles {
+        match (self.max, other.max) {
+            (_, None) => *self,
+            (None, _) => *other,
+            (a, b) => LatencyQuantiles { max: a.max(b), ..LatencyQuantiles::default() },
+        }
     }
 }
 

@@ -54,10 +54,10 @@ pub mod workload;
 
 pub use error::GeneratorError;
 pub use generator::{Generator, GeneratorDescription, LoadSlot, PacingMode, SocketGenerator, XdpGenerator};
-pub use latency::Latency;
+pub use latency::{Latency, LatencyQuantiles};
 pub use linerate_host::{Known, stats};
 pub use outcome::{
-    BoundReason, CodeCount, FEW, LatencyQuantiles, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors,
-    SlotInterval, SlotOutcome,
+    BoundReason, CodeCount, FEW, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval,
+    SlotOutcome,
 };
 pub use workload::LoadWorkload;

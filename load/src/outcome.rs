@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use crate::latency::Latency;
+use crate::latency::{Latency, LatencyQuantiles};
 
 /// A request sent later than this after its intended time counts as late.
 pub(crate) const LATE_NS: u64 = 1_000_000;
@@ -151,30 +151,6 @@ impl SlotInterval {
         self.answered = self.answered.zip(other.answered).map(|(a, b)| a + b);
         self.seconds = self.seconds.max(other.seconds);
         self.latency_ns = self.latency_ns.joined(&other.latency_ns);
-    }
-}
-
-/// The quantiles of a distribution of latencies, ns; `None` without samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LatencyQuantiles {
-    pub p50: Option<u64>,
-    /// Nine tenths are not longer.
-    pub p90: Option<u64>,
-    /// 99 % are not longer.
-    pub p99: Option<u64>,
-    /// 99.9 % are not longer.
-    pub p999: Option<u64>,
-    pub max: Option<u64>,
-}
-
-impl LatencyQuantiles {
-    // Of two distributions only the common maximum is known, unless one is empty.
-    fn joined(&self, other: &LatencyQuantiles) -> LatencyQuantiles {
-        match (self.max, other.max) {
-            (_, None) => *self,
-            (None, _) => *other,
-            (a, b) => LatencyQuantiles { max: a.max(b), ..LatencyQuantiles::default() },
-        }
     }
 }
 

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use crate::error::GeneratorError;
 use crate::generator::{Generator, GeneratorDescription, LoadSlot, PacingMode};
-use crate::latency::Latency;
+use crate::latency::{Latency, LatencyQuantiles};
 use crate::outcome::{
-    BoundReason, LatencyQuantiles, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval,
-    SlotOutcome,
+    BoundReason, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval, SlotOutcome,
 };
 
 // A service that answers `capacity` per second behind a buffer, and a generator with a limit.

@@ -9,9 +9,7 @@ use std::time::Duration;
 use linerate_networks::Net;
 use rustix::process::{Resource, getrlimit};
 
-use super::socket::SocketGenerator;
-use super::xdp::XdpGenerator;
-use super::{Generator, GeneratorDescription, MAX_BURST};
+use super::{GeneratorDescription, MAX_BURST};
 use serde::{Deserialize, Serialize};
 
 use crate::error::GeneratorError;
@@ -210,53 +208,7 @@ impl GeneratorBuilder {
         self
     }
 
-    /// Opens sockets or loads programs, and starts threads, in the calling thread's network
-    /// namespace. The generator stays there, whichever thread uses it later. Nothing is sent yet.
-    ///
-    /// # Errors
-    ///
-    /// Settings out of range, a destination that was not allowed, a payload over the MTU, too few
-    /// open files, or a system call that failed: one line each.
-    pub fn start(self) -> Result<Box<dyn Generator>, GeneratorError> {
-        match self.backend {
-            GeneratorBackend::Xdp => Ok(Box::new(self.start_xdp()?)),
-            GeneratorBackend::Socket => Ok(Box::new(self.start_socket()?)),
-            GeneratorBackend::Auto => {
-                self.check()?;
-                match XdpGenerator::start(&self) {
-                    Ok(generator) => Ok(Box::new(generator)),
-                    Err(why @ GeneratorError::Xdp { .. }) => {
-                        let mut generator = SocketGenerator::start(&self)?;
-                        generator.fell_back(why.to_string());
-                        Ok(Box::new(generator))
-                    }
-                    Err(error) => Err(error),
-                }
-            }
-        }
-    }
-
-    /// The same, always with live XDP frames.
-    ///
-    /// # Errors
-    ///
-    /// As [`GeneratorBuilder::start`], and [`GeneratorError::Xdp`] with the missing requirement.
-    pub fn start_xdp(self) -> Result<XdpGenerator, GeneratorError> {
-        self.check()?;
-        XdpGenerator::start(&self)
-    }
-
-    /// The same, always with sockets.
-    ///
-    /// # Errors
-    ///
-    /// As [`GeneratorBuilder::start`].
-    pub fn start_socket(self) -> Result<SocketGenerator, GeneratorError> {
-        self.check()?;
-        SocketGenerator::start(&self)
-    }
-
-    fn check(&self) -> Result<(), GeneratorError> {
+    pub(super) fn check(&self) -> Result<(), GeneratorError> {
         if self.targets.is_empty() {
             return Err(GeneratorError::NoTargets);
         }

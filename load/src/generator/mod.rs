@@ -11,6 +11,7 @@ mod clock;
 mod drain;
 mod schedule;
 mod socket;
+mod start;
 mod thread;
 mod xdp;
 

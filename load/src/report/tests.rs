@@ -3,10 +3,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::latency::Latency;
-use crate::outcome::{
-    CodeCount, LatencyQuantiles, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval,
-};
+use crate::latency::{Latency, LatencyQuantiles};
+use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval};
 
 const SECOND: u64 = 1_000_000_000;
 

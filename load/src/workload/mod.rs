@@ -8,12 +8,13 @@
 //! | module | it makes |
 //! |---|---|
 //! | [`dns`] | queries from a file as dnsperf reads it |
-//! | [`ntp`] | client requests, told apart by their transmit timestamp |
+//! | [`ntp`] | client requests, matched by their transmit timestamp |
 //! | [`radius`] | Access-Requests, whose replies are authenticated |
 //! | [`raw`] | payloads from hexadecimal digits or a capture |
 
 mod check;
 pub mod dns;
+mod error;
 pub mod ntp;
 pub mod radius;
 pub mod raw;
@@ -27,7 +28,8 @@ use crate::error::GeneratorError;
 use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES, fill};
 use crate::outcome::CodeCount;
 
-pub use source::{SourceError, WorkloadContents, WorkloadOptions, WorkloadSource};
+pub use error::SourceError;
+pub use source::{WorkloadContents, WorkloadOptions, WorkloadSource};
 pub use tag::TagError;
 
 #[derive(Debug, Clone)]
@@ -222,7 +224,7 @@ fn short_echo(payload_bytes: usize) -> PreparedExchange {
     }
 }
 
-/// One line for a report: `dns: 3 requests of 29 to 41 bytes, told apart by 2 bytes at offset 0`.
+/// One line for a report: `dns: 3 requests of 29 to 41 bytes, matched by 2 bytes at offset 0`.
 impl fmt::Display for LoadWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -244,7 +246,7 @@ impl fmt::Display for PreparedExchange {
             write!(f, " of {shortest} to {longest} bytes")?;
         }
         match self.tag {
-            Some(tag) => write!(f, ", told apart by {tag}"),
+            Some(tag) => write!(f, ", matched by {tag}"),
             None => f.write_str(", replies taken in the order of the requests"),
         }
     }

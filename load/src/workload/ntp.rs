@@ -1,6 +1,7 @@
 //! NTP client requests (RFC 5905), versions 3 and 4.
 
-use super::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, RequestOrder, SourceError};
+use super::error::SourceError;
+use super::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, RequestOrder};
 
 // Bytes of a header without extensions.
 const HEADER_BYTES: usize = 48;
@@ -59,7 +60,7 @@ mod tests {
         workload.check().unwrap();
         assert_eq!(
             workload.to_string(),
-            "ntp: 1 request of 48 bytes, told apart by 8 bytes at offset 40 (in replies 24)"
+            "ntp: 1 request of 48 bytes, matched by 8 bytes at offset 40 (in replies 24)"
         );
     }
 

@@ -43,6 +43,8 @@ fn nsd_counts_the_same() {
         addresses: &[address],
         servers: 1,
         reuseport: false,
+        zones: &[],
+        options: &[],
     };
     let config = nsd.write().unwrap();
     let queries = || dns::from_text(QUERIES, "queries", &dns::DnsQueryOptions::default()).unwrap();

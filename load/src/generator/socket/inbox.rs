@@ -98,7 +98,11 @@ impl FlowInbox {
                         for reply in self.batch.iter() {
                             let judgement = requests.judge(&reply, &mut flow.track);
                             let received_ns = || received_ns(&reply, offset_ns, now_ns);
-                            self.totals.note(judgement, received_ns, expected, &mut self.intervals);
+                            if let Some((intended, received)) =
+                                self.totals.note(judgement, received_ns, expected)
+                            {
+                                self.intervals.answered(intended, received);
+                            }
                         }
                         if received < self.batch.capacity() {
                             break;

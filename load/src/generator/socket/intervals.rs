@@ -3,10 +3,12 @@
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use super::worker::SocketWorkerReport;
+use super::totals::ReceivedTotals;
+use crate::generator::MAX_BURST;
 use crate::generator::clock;
 use crate::latency::Latency;
-use crate::outcome::{LatencyQuantiles, SlotInterval};
+use crate::latency::LatencyQuantiles;
+use crate::outcome::SlotInterval;
 
 #[derive(Debug)]
 pub(super) enum IntervalMessage {
@@ -31,6 +33,22 @@ pub(super) struct IntervalCounts {
     pub(super) received: u64,
     /// Answered requests of those.
     pub(super) answered: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct SocketWorkerReport {
+    pub(super) sent: u64,
+    pub(super) totals: ReceivedTotals,
+    /// Number of bursts by length.
+    pub(super) bursts: [u64; MAX_BURST + 1],
+    pub(super) intervals: Vec<IntervalCounts>,
+    pub(super) late_sends: u64,
+    pub(super) worst_lag_ns: u64,
+    pub(super) timed_out: u64,
+    pub(super) receive_drops: u64,
+    pub(super) cpu_ratio: f64,
+    /// When the last request left; 0 if none did.
+    pub(super) last_sent_ns: u64,
 }
 
 // Division of a slot into intervals; ns of the monotonic clock.

@@ -116,7 +116,7 @@ impl SocketGenerator {
         plan: impl Fn(usize) -> SocketPlan,
         cut: Option<SlotSplit>,
         observer: &mut dyn FnMut(&SlotInterval),
-    ) -> Option<(Vec<worker::SocketWorkerReport>, Vec<SlotInterval>)> {
+    ) -> Option<(Vec<intervals::SocketWorkerReport>, Vec<SlotInterval>)> {
         for (index, thread) in self.threads.iter().enumerate() {
             thread.thread.order(plan(index))?;
         }

@@ -1,7 +1,8 @@
 //! The outcome of a slot from the reports of all threads.
 
 use super::intervals;
-use super::worker::{SendTiming, SocketWorkerReport};
+use super::intervals::SocketWorkerReport;
+use super::worker::SendTiming;
 use crate::generator::LoadSlot;
 use crate::generator::account::SlotRates;
 use crate::generator::bursts::BurstLengths;

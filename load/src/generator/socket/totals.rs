@@ -1,6 +1,5 @@
 //! Counters of received datagrams by kind.
 
-use super::intervals::ThreadIntervals;
 use crate::latency::Latency;
 use crate::outcome::SendErrors;
 
@@ -75,14 +74,13 @@ impl ReceivedTotals {
         self.last_quarter.clear();
     }
 
-    /// Counts a datagram that arrived at `received_ns`.
+    /// Counts a datagram that arrived at `received_ns`; returns the times of a first reply: intended and received.
     pub(super) fn note(
         &mut self,
         judgement: DatagramKind,
         received_ns: impl FnOnce() -> u64,
         expected: &CountedParts,
-        intervals: &mut ThreadIntervals,
-    ) {
+    ) -> Option<(u64, u64)> {
         match judgement {
             DatagramKind::Corrupt => self.counts.corrupt += 1,
             DatagramKind::Foreign => self.counts.foreign += 1,
@@ -96,9 +94,10 @@ impl ReceivedTotals {
                 }
                 let received_ns = received_ns();
                 self.record(intended_ns, received_ns, expected);
-                intervals.answered(intended_ns, received_ns);
+                return Some((intended_ns, received_ns));
             }
         }
+        None
     }
 
     fn record(&mut self, intended_ns: u64, received_ns: u64, expected: &CountedParts) {

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::inbox::{FlowInbox, SocketFlow};
-use super::intervals::{IntervalCounts, SlotSplit, ThreadIntervals};
+use super::intervals::{SlotSplit, SocketWorkerReport, ThreadIntervals};
 use super::requests::RequestSource;
-use super::totals::{CountedParts, ReceivedTotals};
+use super::totals::CountedParts;
 use crate::error::GeneratorError;
 use crate::generator::drain::DrainWait;
 use crate::generator::schedule::SendSchedule;
@@ -51,22 +51,6 @@ pub(super) enum SendTiming {
         timeout_ns: u64,
     },
     Flood,
-}
-
-#[derive(Debug)]
-pub(super) struct SocketWorkerReport {
-    pub(super) sent: u64,
-    pub(super) totals: ReceivedTotals,
-    /// Number of bursts by length.
-    pub(super) bursts: [u64; MAX_BURST + 1],
-    pub(super) intervals: Vec<IntervalCounts>,
-    pub(super) late_sends: u64,
-    pub(super) worst_lag_ns: u64,
-    pub(super) timed_out: u64,
-    pub(super) receive_drops: u64,
-    pub(super) cpu_ratio: f64,
-    /// When the last request left; 0 if none did.
-    pub(super) last_sent_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use super::slot::{LatencyBuckets, RowTotals, SlotFrame};
 use super::worker::XdpWorkerReport;
 use crate::generator::clock;
 use crate::generator::drain::DrainWait;
-use crate::outcome::{LatencyQuantiles, SlotInterval};
+use crate::latency::LatencyQuantiles;
+use crate::outcome::SlotInterval;
 
 /// Polling interval of the counters during a drain.
 const LOOK_AGAIN_NS: u64 = 1_000_000;

@@ -3,7 +3,8 @@
 mod name;
 mod types;
 
-use super::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, RequestOrder, SourceError};
+use super::error::SourceError;
+use super::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, RequestOrder};
 
 // Bytes of a DNS header (RFC 1035, 4.1.1).
 const HEADER_BYTES: usize = 12;
@@ -182,7 +183,7 @@ mod tests {
         let exchange = from_text(text, "q", &DnsQueryOptions::default()).unwrap();
         assert_eq!(exchange.requests.len(), 2);
         assert_eq!(exchange.requests[1][exchange.requests[1].len() - 4..], [0, 28, 0, 1]);
-        assert_eq!(exchange.to_string(), "dns: 2 requests of 29 bytes, told apart by 2 bytes at offset 0");
+        assert_eq!(exchange.to_string(), "dns: 2 requests of 29 bytes, matched by 2 bytes at offset 0");
         crate::LoadWorkload::Exchange(std::sync::Arc::new(exchange)).check().unwrap();
     }
 

@@ -6,7 +6,8 @@ mod verify;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{EchoedTag, PreparedExchange, ReplyCode, RequestOrder, SourceError};
+use super::error::SourceError;
+use super::{EchoedTag, PreparedExchange, ReplyCode, RequestOrder};
 use packet::{AUTHENTICATOR_BYTES, HEADER_BYTES, PacketBuilder, kind};
 use verify::ReplyCheck;
 
@@ -163,10 +164,7 @@ mod tests {
         let authenticators: std::collections::HashSet<&[u8]> =
             exchange.requests.iter().map(|request| &request[4..20]).collect();
         assert_eq!(authenticators.len(), REQUESTS);
-        assert_eq!(
-            exchange.to_string(),
-            "radius: 16384 requests of 71 bytes, told apart by 1 byte at offset 1"
-        );
+        assert_eq!(exchange.to_string(), "radius: 16384 requests of 71 bytes, matched by 1 byte at offset 1");
         assert!(!format!("{exchange:?}").contains("s3cret"));
         crate::LoadWorkload::Exchange(Arc::new(exchange)).check().unwrap();
     }

@@ -5,7 +5,8 @@ use std::fmt;
 use etherparse::err::packet::SliceError;
 use etherparse::{EtherType, SlicedPacket, TransportSlice};
 
-use crate::workload::{EchoedTag, SourceError};
+use crate::workload::EchoedTag;
+use crate::workload::error::SourceError;
 
 // First bytes of a pcapng file, and of pcap files in both byte orders, of microseconds and of nanoseconds.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];

@@ -1,7 +1,8 @@
 //! Hexadecimal digits, a payload a line.
 
 use crate::header::MAX_PAYLOAD_BYTES;
-use crate::workload::{EchoedTag, SourceError};
+use crate::workload::EchoedTag;
+use crate::workload::error::SourceError;
 
 pub(super) fn payloads(text: &str, file: &str, tag: Option<EchoedTag>) -> Result<Vec<Vec<u8>>, SourceError> {
     let mut payloads = Vec::new();
@@ -65,7 +66,7 @@ mod tests {
         let exchange = from_hex(text, "h", Some(TAG)).unwrap();
         assert_eq!(exchange.requests, [vec![0, 1, 255], vec![10, 11, 12, 13]]);
         assert_eq!(exchange.shortest_reply_bytes, 5);
-        let told = "raw: 2 requests of 3 to 4 bytes, told apart by 2 bytes at offset 1 (in replies 3)";
+        let told = "raw: 2 requests of 3 to 4 bytes, matched by 2 bytes at offset 1 (in replies 3)";
         assert_eq!(exchange.to_string(), told);
         crate::LoadWorkload::Exchange(std::sync::Arc::new(exchange)).check().unwrap();
         let tagless = from_hex("00", "h", None).unwrap();

@@ -3,7 +3,8 @@
 mod capture;
 mod hex;
 
-use super::{EchoedTag, PreparedExchange, RequestOrder, SourceError};
+use super::error::SourceError;
+use super::{EchoedTag, PreparedExchange, RequestOrder};
 
 /// One request for each line of hexadecimal digits. Space between digits does not matter; `#` and
 /// `;` start comments. A tag overwrites its place in the requests; without one, replies are matched
