@@ -9,6 +9,7 @@ mod client_guard;
 pub mod config;
 pub mod configuration;
 pub mod cpu_use;
+pub mod error;
 pub mod host_run;
 mod host_testbed;
 pub mod lab_run;

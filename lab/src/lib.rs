@@ -44,6 +44,7 @@ pub mod registry;
 mod resident;
 mod rtnetlink;
 mod sys;
+mod sysfs;
 pub mod topology;
 pub mod userns;
 pub mod visit;

@@ -6,12 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags};
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, Result};
 use crate::sys;
+use crate::sysfs::{mount_detached, mount_private_sys};
 
 /// Identifies a namespace while it exists. The kernel reuses the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -103,48 +103,6 @@ impl NamespaceSysfs {
         let thread = rustix::thread::gettid().as_raw_nonzero();
         Ok(Self::Private { path: PathBuf::from(format!("/proc/self/task/{thread}/root/sys")) })
     }
-}
-
-/// In a user namespace a new sysfs must be at least as strict as the mounted one in read-only and access times
-/// (`mnt_already_visible` in fs/namespace.c, since Linux 4.8).
-const ATTEMPTS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
-
-/// A detached mount of sysfs (fsopen, fsmount: since Linux 5.2).
-pub(crate) fn mount_detached() -> Result<OwnedFd, Errno> {
-    let mut refused = Errno::NOSYS;
-    for (read_only, no_atime) in ATTEMPTS {
-        let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-            | MountAttrFlags::MOUNT_ATTR_NODEV
-            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, read_only);
-        attributes.set(MountAttrFlags::MOUNT_ATTR_NOATIME, no_atime);
-        let context = rustix::mount::fsopen(c"sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        rustix::mount::fsconfig_create(&context)?;
-        match rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes) {
-            Ok(mount) => return Ok(mount),
-            Err(errno) => refused = errno,
-        }
-    }
-    Err(refused)
-}
-
-/// Moves the calling thread into a new mount namespace with a new sysfs on `/sys`. It makes raw system calls only, because
-/// it also runs between fork and exec.
-pub(crate) fn mount_private_sys() -> Result<(), Errno> {
-    sys::unshare(UnshareFlags::NEWNS)?;
-    // Mounts made here must not appear outside; mounts made outside may appear here.
-    rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-    let mut refused = Errno::PERM;
-    for (read_only, no_atime) in ATTEMPTS {
-        let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        flags.set(MountFlags::RDONLY, read_only);
-        flags.set(MountFlags::NOATIME, no_atime);
-        match rustix::mount::mount(c"sysfs", c"/sys", c"sysfs", flags, None) {
-            Ok(()) => return Ok(()),
-            Err(errno) => refused = errno,
-        }
-    }
-    Err(refused)
 }
 
 #[cfg(test)]

@@ -17,10 +17,8 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 mod message;
 
 pub(crate) use message::{
-    NewEnd, address, delete_pairs, get_link, link_up, neighbour, no_link_local, veth_pair,
+    Mac, NewEnd, address, delete_pairs, get_link, link_up, neighbour, no_link_local, veth_pair,
 };
-
-pub(crate) type Mac = [u8; 6];
 
 /// Index of `lo` in every namespace (`LOOPBACK_IFINDEX` of net/flow.h).
 pub(crate) const LOOPBACK: u32 = 1;

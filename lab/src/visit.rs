@@ -11,7 +11,7 @@ use rustix::fs::CWD;
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use crate::namespace::mount_detached;
+use crate::sysfs::mount_detached;
 use crate::{LabError, Result, sys};
 
 /// Enters the network namespace of `namespace`, or stays in the present one without it, and mounts a `/sys` that shows its

@@ -11,7 +11,7 @@ use linerate_tune::boost::{BoostPlan, ObservedServer};
 use linerate_tune::plan::PlannedChange;
 
 use crate::ladder::configuration::{PortSharing, ServerConfiguration};
-use crate::ladder::testbed::TestbedError;
+use crate::ladder::error::TestbedError;
 
 /// How long the server is observed under load. Samples of its system calls show the readers after some 100 ms.
 const OBSERVATION: Duration = Duration::from_millis(700);

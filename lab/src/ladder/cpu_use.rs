@@ -8,7 +8,7 @@ use linerate_load::{Generator, LoadSlot};
 use linerate_trace::flame::{CpuContext, FrameKind, ProfileOptions, SampledStack, StackProfile, fold};
 use serde::{Deserialize, Serialize};
 
-use crate::ladder::testbed::TestbedError;
+use crate::ladder::error::TestbedError;
 
 /// Sampling begins when the slot does, or with remote generators shortly before, and ends before it.
 const SLOT: Duration = Duration::from_millis(1500);

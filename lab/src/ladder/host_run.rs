@@ -7,21 +7,21 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use linerate_host::netlink::addresses;
-use linerate_host::{CpuSet, Diagnosis, Host, HostError, HostView, PacketPath, Scope};
-use linerate_load::wire::{IpVersion, LinkSpeed, WireError};
+use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope};
+use linerate_load::wire::{IpVersion, LinkSpeed};
 use linerate_load::workload::WorkloadContents;
 use linerate_networks::Net;
-use linerate_tune::boost::discovery::DiscoveryError;
 use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
-use linerate_tune::journal::{JournalError, JournalWriter, StateStore};
+use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::plan::PlannedChange;
-use linerate_tune::transaction::{ChangeResult, TuneError, TuneStart, TuneTransaction, UndoReport, undo};
+use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction, UndoReport, undo};
 use linerate_tune::{TunePlan, TuneProfile, guard, plan};
 
 use crate::ladder::boost_changes;
-use crate::ladder::config::{LadderConfig, LadderCpusError};
+use crate::ladder::config::LadderConfig;
 use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::error::{HostRunError, TestbedError};
 use crate::ladder::host_testbed::{HostSetup, HostTestbed, MeasuredServer};
 use crate::ladder::plan_changes::{self, StepChanges};
 use crate::ladder::remote::RemoteGenerators;
@@ -32,7 +32,6 @@ use crate::ladder::sampler::Sampler;
 use crate::ladder::saturation::RemoteSenders;
 use crate::ladder::server;
 use crate::ladder::step::LadderStep;
-use crate::ladder::testbed::TestbedError;
 
 pub use crate::ladder::running_program::RunningServerConfig;
 
@@ -53,55 +52,6 @@ pub struct HostRunConfig {
     pub allowed: Vec<Net>,
     /// Whether the better settings stay after the run.
     pub keep_better: bool,
-}
-
-/// Why a run could not be made: one line.
-#[derive(Debug, thiserror::Error)]
-pub enum HostRunError {
-    #[error("no interface '{interface}': there are {known}")]
-    NoInterface { interface: String, known: String },
-    #[error(
-        "{interface} has no address that another host could send to: give it one, or name one with --listen"
-    )]
-    NoAddress { interface: String },
-    #[error("{address} is not an address of {interface}, which has {known}")]
-    NotItsAddress { address: IpAddr, interface: String, known: String },
-    #[error(
-        "{server} listens on port {port} of {bound} and not at an address of {interface} ({known}): name the interface of its \
-         clients"
-    )]
-    ListensElsewhere { server: String, port: u16, bound: String, interface: String, known: String },
-    /// There is no such server, or it cannot be observed.
-    #[error(transparent)]
-    Server(#[from] DiscoveryError),
-    #[error("{interface} does not report its speed: name it, such as --link 10G")]
-    NoSpeed { interface: String },
-    /// The run may use none of the CPUs that the plan spreads packets over.
-    #[error("none of the CPUs that packets of {interface} go to ({planned}) is among those to be used")]
-    NoCpu { interface: String, planned: CpuSet },
-    #[error(transparent)]
-    Cpus(#[from] LadderCpusError),
-    /// The payload does not fit a datagram.
-    #[error(transparent)]
-    Wire(#[from] WireError),
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// The journal cannot be written, so nothing was changed.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    #[error(transparent)]
-    Tune(#[from] TuneError),
-    #[error("{run}; then the settings could not be restored: {undo} (linerate tune undo {tune})")]
-    NotUndone {
-        /// How the run ended.
-        run: String,
-        undo: TuneError,
-        /// Number of the tune.
-        tune: u64,
-    },
-    /// Server or generator failed.
-    #[error(transparent)]
-    Testbed(#[from] TestbedError),
 }
 
 /// A run that is ready to start. Nothing has changed for it.

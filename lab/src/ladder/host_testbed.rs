@@ -23,6 +23,7 @@ use crate::ladder::boost_changes::{self, BoostChanges};
 use crate::ladder::client_guard::ClientGuard;
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::cpu_use::{self, CpuUse, SampleOwner};
+use crate::ladder::error::TestbedError;
 use crate::ladder::plan_changes::StepChanges;
 use crate::ladder::program_server::AnswerProbe;
 use crate::ladder::remote::RemoteGenerators;
@@ -32,7 +33,7 @@ use crate::ladder::sampler::Sampler;
 use crate::ladder::saturation::RemoteSenders;
 use crate::ladder::server;
 use crate::ladder::step::{LadderStep, StepRequirement};
-use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed, TestbedError};
+use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed};
 
 /// Longest wait for the link after a change.
 const LINK_TIME: Duration = Duration::from_secs(30);

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::ladder::config::{LadderConfig, LadderCpusError};
+use crate::ladder::error::TestbedError;
 use crate::ladder::lab_testbed::LabTestbed;
 use crate::ladder::program_server::ProgramServer;
 use crate::ladder::run::{self, LadderEvent, LadderOutcome};
-use crate::ladder::testbed::TestbedError;
 
 /// Why a run in the lab has no report: one line.
 #[derive(Debug, thiserror::Error)]

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use crate::host::LabHost;
 use crate::ladder::boost_changes::{self, BoostChanges};
 use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
+use crate::ladder::error::TestbedError;
 use crate::ladder::step::LadderStep;
-use crate::ladder::testbed::TestbedError;
 use crate::program::{ProgramError, RecipeValues, ServerProgram, ServerRecipe};
 
 /// Tries of 200 ms until a started server answers.

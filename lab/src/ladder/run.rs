@@ -10,12 +10,13 @@ use linerate_load::stats::{self, ComparisonVerdict};
 use crate::ladder::config::{KeepPolicy, LadderConfig};
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::cpu_use::CpuUse;
+use crate::ladder::error::TestbedError;
 use crate::ladder::report::{
     self, LadderReport, LadderWarning, SettingDifference, StepReport, TestbedFacts, WarningKind,
 };
 use crate::ladder::step::{BASELINE, LadderStep};
 use crate::ladder::summary;
-use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed, TestbedError};
+use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed};
 
 /// Progress of a run.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use linerate_tune::boost::ObservedServer;
 use linerate_tune::boost::discovery::{ObservationOptions, ServerQuery};
 
 use crate::ladder::configuration::{PortSharing, ServerConfiguration};
-use crate::ladder::host_run::HostRunError;
+use crate::ladder::error::HostRunError;
+use crate::ladder::error::TestbedError;
 use crate::ladder::program_server::refusal_of_source;
 use crate::ladder::step::LadderStep;
-use crate::ladder::testbed::TestbedError;
 use crate::program::ServerRecipe;
 
 /// Enough to find the server; its readers are found under load.

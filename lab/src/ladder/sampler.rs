@@ -13,7 +13,8 @@ use linerate_load::{
 };
 
 use crate::ladder::config::LadderConfig;
-use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, TestbedError};
+use crate::ladder::error::TestbedError;
+use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample};
 
 /// How a run's configuration says that rates are offered and judged.
 #[derive(Debug, Clone)]

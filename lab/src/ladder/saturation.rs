@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, stats};
 
+use crate::ladder::error::TestbedError;
 use crate::ladder::remote::RemoteError;
 use crate::ladder::report::{LadderWarning, WarningKind};
-use crate::ladder::testbed::TestbedError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderCounts {

@@ -8,7 +8,7 @@ use linerate_engine::{
 };
 
 use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
-use crate::ladder::testbed::TestbedError;
+use crate::ladder::error::TestbedError;
 
 /// Receive buffer of every server socket, so that a moment without CPU is not a loss.
 const RECEIVE_BUFFER: usize = 4 << 20;

@@ -8,6 +8,7 @@ use linerate_load::Latency;
 
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::cpu_use::CpuUse;
+use crate::ladder::error::TestbedError;
 use crate::ladder::report::{LadderWarning, TestbedFacts};
 use crate::ladder::step::LadderStep;
 
@@ -89,70 +90,4 @@ pub struct OverloadGoodput {
     pub factor: f64,
     /// Share of the capacity answered.
     pub ratio: Known<f64>,
-}
-
-/// Why a configuration could not be set or measured: one line.
-#[derive(Debug, thiserror::Error)]
-pub enum TestbedError {
-    #[error("interrupted")]
-    Cancelled,
-    #[error(transparent)]
-    Setting(#[from] linerate_host::SettingError),
-    #[error("server: {0}")]
-    Server(String),
-    #[error("generator: {0}")]
-    Generator(String),
-    /// A server that the run did not start has ended; no other step can be measured.
-    #[error("{0}")]
-    ServerLost(String),
-    /// Real clients of the server lost more than the run may cost them.
-    #[error("{0}")]
-    ClientsHarmed(String),
-    /// The generator or its connection ended; no other step can be measured.
-    #[error("generator lost: {0}")]
-    GeneratorLost(String),
-    #[error("{setting}: {why}")]
-    Refused { setting: String, why: String },
-    /// The journal refused a change, or somebody else changed the setting since.
-    #[error(transparent)]
-    Tune(#[from] linerate_tune::transaction::TuneError),
-    /// No request was answered.
-    #[error("{0}")]
-    Unanswered(String),
-    /// The interface has no link.
-    #[error("{0}")]
-    NoLink(String),
-    #[error("lab: {0}")]
-    Lab(String),
-    /// The payload does not fit a datagram.
-    #[error(transparent)]
-    Wire(#[from] linerate_load::wire::WireError),
-}
-
-impl TestbedError {
-    /// Whether no other step can be measured either.
-    #[must_use]
-    pub fn ends_run(&self) -> bool {
-        matches!(
-            self,
-            TestbedError::Cancelled
-                | TestbedError::ServerLost(_)
-                | TestbedError::ClientsHarmed(_)
-                | TestbedError::GeneratorLost(_)
-                | TestbedError::Tune(_)
-                | TestbedError::NoLink(_)
-        )
-    }
-}
-
-impl From<crate::LabError> for TestbedError {
-    fn from(error: crate::LabError) -> Self {
-        TestbedError::Lab(error.to_string())
-    }
-}
-
-impl From<linerate_load::GeneratorError> for TestbedError {
-    fn from(error: linerate_load::GeneratorError) -> Self {
-        TestbedError::Generator(error.to_string())
-    }
 }

@@ -13,7 +13,7 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::Mac;
+pub(crate) type Mac = [u8; 6];
 
 /// One end of a veth pair to be made.
 #[derive(Clone, Copy, Debug)]

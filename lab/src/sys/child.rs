@@ -11,7 +11,7 @@ use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, Signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use crate::namespace::mount_private_sys;
+use crate::sysfs::mount_private_sys;
 
 /// Whether a child gets a `/sys` of its network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

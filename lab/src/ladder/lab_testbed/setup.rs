@@ -15,11 +15,11 @@ use super::LabTestbed;
 use super::placement::CpuPlacement;
 use super::stock::{self, ReceiverInterface, SettableParts};
 use crate::ladder::config::LadderConfig;
+use crate::ladder::error::TestbedError;
 use crate::ladder::program_server::ProgramServer;
 use crate::ladder::read_count::ReadCountGenerator;
 use crate::ladder::sampler::Sampler;
 use crate::ladder::server;
-use crate::ladder::testbed::TestbedError;
 use crate::{Lab, LabHost, LabLink};
 
 /// Port of the lab's server.
