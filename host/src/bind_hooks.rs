@@ -13,9 +13,9 @@ use aya::programs::{CgroupAttachMode, Program};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::bpf;
+use crate::netlink::sock_diag::SocketProtocol;
 use crate::netlink::{SocketStates, diag_sockets};
 use crate::root::{ExplainedErrno, pause_after_burst};
-use crate::stage::socket::SocketProtocol;
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/replicas.bpf.o"));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::stage::StageName;
+use crate::stage::name::StageName;
 
 /// A counter that only grows while its source exists, read once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Setting;
 use crate::setting::SettingValue;
-use crate::stage::{HostView, StageName};
+use crate::stage::HostView;
+use crate::stage::name::StageName;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 
 use crate::CpuSet;
+use crate::interrupts;
 use crate::netlink;
 use crate::netlink::nfnetlink::{hook, table};
 use crate::netlink::tc;
 use crate::stage::filter::{self, NftTable};
-use crate::stage::irq::interrupts;
 use crate::stage::irq::owner::{irqbalance, link_file, tuned};
 use crate::stage::irq::served::VectorNames;
 use crate::stage::softirq::{softirqs, softnet};
@@ -80,14 +80,14 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("socket: sock_diag message", |bytes| _ = crate::netlink::diag_socket(bytes)),
     ("socket: /proc/net/udp", |bytes| drop(socket::proc_net_sockets(&text(bytes), "/proc/net/udp", "07"))),
     ("socket: ip_local_port_range", |bytes| _ = socket::port_range(&text(bytes))),
-    ("socket: reuseport members", |bytes| drop(socket::members(bytes))),
+    ("socket: reuseport members", |bytes| drop(crate::reuseport::members(bytes))),
     ("socket: steering table", |bytes| drop(text(bytes).parse::<crate::setting::SteeringTable>())),
-    ("socket: descriptor link", |bytes| _ = socket::DescriptorKind::of(&text(bytes))),
+    ("socket: descriptor link", |bytes| _ = crate::process::owners::DescriptorKind::of(&text(bytes))),
     ("socket: program's fdinfo", |bytes| _ = socket::program_type(&text(bytes))),
     // thread
     ("thread: task stat", |bytes| drop(thread::TaskStat::parse(&text(bytes)))),
     ("thread: io_uring", |bytes| drop(thread::registered(&text(bytes)))),
-    ("thread: task status", |bytes| drop(thread::allowed_in(&text(bytes)))),
+    ("thread: task status", |bytes| drop(crate::process::task::allowed_in(&text(bytes)))),
     ("thread: task syscall", |bytes| _ = thread::ThreadActivity::parse(&text(bytes))),
     ("thread: epoll's fdinfo", |bytes| drop(thread::watched(&text(bytes)))),
     ("thread: an audit rule", |bytes| drop(audit::take_rule(bytes, &mut AuditRules::default()))),

@@ -1,5 +1,9 @@
 //! The processes of a host, by id and name.
 
+pub(crate) mod copy;
+pub(crate) mod owners;
+pub(crate) mod task;
+
 use crate::{Host, HostError, Known};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,17 +4,17 @@
 
 use std::collections::BTreeMap;
 
+use crate::interrupts;
 use crate::netlink::qdisc;
+use crate::netlink::qdisc::QdiscState;
 use crate::netlink::qstats::QueueStatistics;
+use crate::process::task::TaskStat;
 use crate::setting::QueueDirection;
-use crate::stage::irq::interrupts;
 use crate::stage::link::LinkState;
 use crate::stage::machine::CpuTimes;
 use crate::stage::rss::{QueueCounts, queue_counts};
 use crate::stage::socket::udp_sockets;
 use crate::stage::softirq::{SoftnetCpu, softirqs};
-use crate::stage::thread::TaskStat;
-use crate::stage::transmit::QdiscState;
 use crate::stage::uptime;
 use crate::{Host, Known, PacketPath};
 
@@ -100,7 +100,9 @@ impl SampleReader {
                 Ok(lines.into_iter().map(|(irq, line)| (irq, line.handled)).collect())
             }),
             interfaces: {
-                let disciplines = qdisc::of_each(host, &self.links);
+                let names: Vec<_> =
+                    self.links.iter().map(|link| (link.interface.as_str(), &link.index)).collect();
+                let disciplines = qdisc::of_each(host, &names);
                 let links = self.links.iter_mut().zip(disciplines);
                 links.map(|(link, disciplines)| interface(host, link, disciplines)).collect()
             },
@@ -136,7 +138,7 @@ fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscStat
         })
         .collect();
     link.totals = Known::Value(totals.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
-    let told = QueueStatistics::observe(host, link);
+    let told = QueueStatistics::observe(host, &link.interface, &link.index);
     let has = |told: &QueueStatistics| !told.rx.is_empty() && !told.tx.is_empty();
     // A driver has hundreds of statistics, needed only if the kernel does not report the queues.
     if !told.value().and_then(Option::as_ref).is_some_and(has) {

@@ -168,6 +168,48 @@ fn not_found() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOENT)
 }
 
+/// The parts of a reading that a tree of files cannot show.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CaptureExtras {
+    /// Files that could not be read, except missing ones.
+    pub unreadable: BTreeMap<String, RecordedFailure>,
+    pub links: BTreeMap<String, RecordedResult<String>>,
+    /// Directories that contained more than the tree does.
+    pub directories: BTreeMap<String, RecordedResult<Vec<String>>>,
+}
+
+impl CaptureExtras {
+    pub(crate) fn of(recording: &HostRecording) -> Self {
+        let unreadable = recording.files.iter().filter_map(|(path, kept)| match kept {
+            RecordedResult::Failed(failure) if !failure.is_missing() => Some((path.clone(), failure.clone())),
+            _ => None,
+        });
+        let links = recording.links.iter().filter(|(_, kept)| match kept {
+            RecordedResult::Read(_) => true,
+            RecordedResult::Failed(failure) => !failure.is_missing(),
+        });
+        let directories = recording.directories.iter().filter(|(path, kept)| match kept {
+            // A tree of files has no empty directory.
+            RecordedResult::Read(names) => names.is_empty() || *names != recording.names_of_files(path),
+            RecordedResult::Failed(failure) => !failure.is_missing(),
+        });
+        Self {
+            unreadable: unreadable.collect(),
+            links: links.map(|(path, kept)| (path.clone(), kept.clone())).collect(),
+            directories: directories.map(|(path, kept)| (path.clone(), kept.clone())).collect(),
+        }
+    }
+
+    pub(crate) fn complete(self, recording: &mut HostRecording) {
+        recording.files.extend(
+            self.unreadable.into_iter().map(|(path, failure)| (path, RecordedResult::Failed(failure))),
+        );
+        recording.links.extend(self.links);
+        recording.directories.extend(self.directories);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,11 +5,11 @@ mod ethtool;
 pub(crate) mod irqbalance;
 mod program;
 mod script;
-mod tree;
+pub(crate) mod tree;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
@@ -20,19 +20,15 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::capture::CaptureExtras;
-use crate::recording::{HostRecording, RecordedFailure, RecordedResult};
-use crate::stage::link::LinkDriver;
+use crate::ethtool::LinkDriver;
+use crate::recording::{CaptureExtras, HostRecording, RecordedFailure, RecordedResult};
 use crate::sys;
 pub(crate) use error::ExplainedErrno;
 pub use error::HostError;
 pub use irqbalance::IrqbalanceSetup;
 pub(crate) use program::run;
 use script::{HostScript, ScriptedAnswer};
-use tree::CapturedTree;
-
-// Files of /proc and /sys are much smaller; a captured tree may contain anything.
-const LARGEST_FILE: u64 = 16 << 20;
+use tree::{CapturedTree, read_file};
 
 // CPU time used without a pause, and the longest pause.
 const BURST: Duration = Duration::from_millis(1);
@@ -422,12 +418,6 @@ fn locate(sys: &Path, path: &str) -> PathBuf {
     }
 }
 
-pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    std::fs::File::open(path)?.take(LARGEST_FILE).read_to_end(&mut content)?;
-    Ok(content)
-}
-
 fn directory_names(path: &Path) -> io::Result<Vec<String>> {
     let mut names = std::fs::read_dir(path)?
         .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
@@ -449,7 +439,7 @@ mod tests {
         assert_eq!(host.read("/proc/sys/net/x").expect("read"), "7\n");
         assert_eq!(host.list("/proc/sys/net").expect("listed"), ["x"]);
         let error = host.write("/proc/sys/net/x", "8").expect_err("refused");
-        assert_eq!(error.to_string(), "writing /proc/sys/net/x: not to be had from a capture");
+        assert_eq!(error.to_string(), "writing /proc/sys/net/x: not available from a capture");
         assert!(host.program("true", &[], "").is_err());
         assert!(host.audit_enabled().is_err());
     }
@@ -479,7 +469,7 @@ mod tests {
         let error = again.call("a/refusal", "a refusal", never).expect_err("refused again");
         assert_eq!(error.to_string(), refused.to_string());
         let error = again.call("a/question", "a question", never).expect_err("not asked");
-        assert_eq!(error.to_string(), "a question: not to be had from a capture");
+        assert_eq!(error.to_string(), "a question: not available from a capture");
         assert!(again.read("/proc/no-such-file").expect_err("not there").is_missing());
     }
 

@@ -12,30 +12,19 @@ pub mod spread;
 pub mod thread;
 pub mod transmit;
 
+mod list;
+pub mod name;
 mod view;
 
-use std::fmt;
+use serde::Serialize;
 
-use serde::{Deserialize, Serialize};
-
-use crate::counter::Counter;
-use crate::finding::Rule;
 use crate::netlink::qstats::QueueStatistics;
+use crate::scope::Scope;
 use crate::{Host, Known};
 
+pub use list::{STAGES, StageInfo};
+pub use name::StageName;
 pub use view::HostView;
-
-/// The part of a host to read.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Scope {
-    /// If empty: interfaces with a device, or without any, all that are up except the loopback.
-    pub interfaces: Vec<String>,
-    /// Only services on this port.
-    pub port: Option<u16>,
-    /// Only services of this process.
-    pub pid: Option<u32>,
-}
 
 #[derive(Debug, Clone, Serialize)]
 pub struct PacketPath {
@@ -53,44 +42,6 @@ pub struct PacketPath {
     pub transmit: Vec<transmit::TransmitState>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StageName {
-    Machine,
-    Link,
-    Rss,
-    Irq,
-    Softirq,
-    Filter,
-    Route,
-    Socket,
-    Thread,
-    Transmit,
-}
-
-#[derive(Debug)]
-pub struct StageInfo {
-    pub name: StageName,
-    /// What happens to a packet here, one paragraph.
-    pub explain: &'static str,
-    pub rules: &'static [Rule],
-    pub counters: fn(&PacketPath) -> Vec<Counter>,
-}
-
-/// In packet order.
-pub const STAGES: [StageInfo; 10] = [
-    machine::STAGE,
-    link::STAGE,
-    rss::STAGE,
-    irq::STAGE,
-    softirq::STAGE,
-    filter::STAGE,
-    route::STAGE,
-    socket::STAGE,
-    thread::STAGE,
-    transmit::STAGE,
-];
-
 impl PacketPath {
     /// Values that cannot be read are unknown.
     pub fn observe(host: &Host, scope: &Scope) -> Self {
@@ -98,7 +49,8 @@ impl PacketPath {
         let machine = machine::MachineState::observe(host);
         let link = link::observe(host, scope);
         let names: Vec<&str> = link.iter().map(|link| link.interface.as_str()).collect();
-        let statistics: Vec<_> = link.iter().map(|link| QueueStatistics::observe(host, link)).collect();
+        let statistics: Vec<_> =
+            link.iter().map(|link| QueueStatistics::observe(host, &link.interface, &link.index)).collect();
         let counted = || link.iter().zip(&statistics);
         let socket = socket::HostSockets::observe(host, scope);
         Self {
@@ -117,10 +69,6 @@ impl PacketPath {
             socket,
         }
     }
-
-    pub fn counters(&self) -> Vec<Counter> {
-        STAGES.iter().flat_map(|stage| (stage.counters)(self)).collect()
-    }
 }
 
 pub(crate) fn uptime(host: &Host) -> Known<f64> {
@@ -133,33 +81,5 @@ pub(crate) fn uptime(host: &Host) -> Known<f64> {
             .filter(|seconds: &f64| seconds.is_finite())
             .map_or_else(|| Known::unknown(format!("{PATH}: no seconds in it")), Known::Value),
         Err(error) => Known::unknown(error.to_string()),
-    }
-}
-
-impl StageName {
-    pub fn from_name(name: &str) -> Option<Self> {
-        STAGES.iter().map(|stage| stage.name).find(|stage| stage.name() == name)
-    }
-
-    /// As in JSON and in the ids of findings.
-    pub fn name(self) -> &'static str {
-        match self {
-            StageName::Machine => "machine",
-            StageName::Link => "link",
-            StageName::Rss => "rss",
-            StageName::Irq => "irq",
-            StageName::Softirq => "softirq",
-            StageName::Filter => "filter",
-            StageName::Route => "route",
-            StageName::Socket => "socket",
-            StageName::Thread => "thread",
-            StageName::Transmit => "transmit",
-        }
-    }
-}
-
-impl fmt::Display for StageName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }

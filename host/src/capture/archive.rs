@@ -8,9 +8,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Archive, Builder, Entry, EntryType, Header};
 
-use super::{ABOUT, CaptureExtras, CaptureFault, CaptureInfo, LATER, about};
+use super::info::{ABOUT, CaptureFault, CaptureInfo, LATER, about};
 use crate::HostRecording;
-use crate::recording::RecordedResult;
+use crate::recording::{CaptureExtras, RecordedResult};
 
 // The limit of an archive's content, ten times the capture of a large host. A few bytes of gzip
 // can expand to gigabytes.

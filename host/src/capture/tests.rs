@@ -1,4 +1,6 @@
 use super::*;
+use crate::Scope;
+use crate::recording::{RecordedFailure, RecordedResult};
 use std::io::Write;
 
 use flate2::write::GzEncoder;

@@ -9,8 +9,8 @@ use std::time::Instant;
 use aya::Ebpf;
 use aya::maps::{Array, PerCpuArray};
 
+use super::report::{ArrivalCount, DeliveryCount, DeliveryReport, SendCount};
 use super::waits::{self, WaitCounts};
-use super::{ArrivalCount, DeliveryCount, DeliveryReport, SendCount};
 use crate::bpf;
 
 static OBJECT: &[u8] =

@@ -1,22 +1,18 @@
 //! Real datagrams over loopback, which delivers them on the sender's CPU.
 
-use std::io::Write as _;
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use linerate_testkit::skip;
 use rustix::net::sockopt::socket_cookie;
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(20);
-
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
 
 /// Observes `traffic`; prints the reason and returns `None` if the machine does not allow it.
 fn seen(test: &str, ports: &[u16], traffic: impl FnOnce() + Send) -> Option<DeliveryReport> {
@@ -31,7 +27,7 @@ fn seen(test: &str, ports: &[u16], traffic: impl FnOnce() + Send) -> Option<Deli
             Some(look.read().expect("read"))
         }
         Err(error) if error.is_denied() || error.is_unsupported() => {
-            skip(test, &error.to_string());
+            skip(test, error);
             None
         }
         Err(error) => panic!("{error}"),
@@ -93,7 +89,7 @@ fn a_look_ends_when_it_is_told_and_captures_answer() {
     let host = Host::live().recording();
     match DeliveryReport::look(&host, &[port, 9], DEADLINE, &|| stop.load(Ordering::Relaxed)) {
         Ok(landings) => assert!(landings.seconds < DEADLINE.as_secs_f64(), "{landings:?}"),
-        Err(error) => skip(test, &error.to_string()),
+        Err(error) => skip(test, error),
     }
     let again = Host::recorded(host.into_recording());
     assert!(!matches!(
@@ -104,7 +100,7 @@ fn a_look_ends_when_it_is_told_and_captures_answer() {
         DeliveryReport::look(&again, &[1], DEADLINE, &|| true).expect_err("nothing was recorded of it");
     assert_eq!(
         none.to_string(),
-        "looking where datagrams land (BPF; takes CAP_BPF and CAP_PERFMON): not to be had from a capture"
+        "observing where datagrams are delivered (BPF; requires CAP_BPF and CAP_PERFMON): not available from a capture"
     );
 }
 
@@ -201,7 +197,7 @@ fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
     let (server, port, _) = bound("127.0.0.1:0");
     let mut watch = match FlowWatch::start(&Host::live(), &[port]) {
         Ok(watch) => watch,
-        Err(error) if error.is_denied() || error.is_unsupported() => return skip(test, &error.to_string()),
+        Err(error) if error.is_denied() || error.is_unsupported() => return skip(test, error),
         Err(error) => panic!("{error}"),
     };
     let clients: Vec<UdpSocket> = (0..3)

@@ -1,6 +1,7 @@
 //! Pure functions from two readings and the configuration of the path to a snapshot.
 
 mod cpus;
+mod input;
 mod interfaces;
 mod interrupts;
 mod places;
@@ -8,23 +9,14 @@ mod services;
 mod threads;
 
 use crate::diagnosis::UnknownItem;
-use crate::pulse::CounterSample;
-use crate::{CpuSet, Finding, Known, PacketPath};
+use crate::{Finding, Known, PacketPath};
 
 use crate::live::growth::sum;
 use crate::live::picture::{
     HostLine, InterfaceSnapshot, LiveFinding, NodeSnapshot, PathTotals, ServiceSnapshot, Snapshot,
 };
+pub(crate) use input::SnapshotInput;
 use interrupts::InterruptRates;
-
-pub(crate) struct SnapshotInput<'a> {
-    pub(crate) path: &'a PacketPath,
-    // `None` for the first snapshot.
-    pub(crate) before: Option<&'a CounterSample>,
-    pub(crate) now: &'a CounterSample,
-    pub(crate) seconds: Option<f64>,
-    pub(crate) findings: &'a [LiveFinding],
-}
 
 impl SnapshotInput<'_> {
     /// The snapshot without the host name, the time and its own cost.
@@ -96,8 +88,4 @@ fn totals(snapshot: &Snapshot) -> PathTotals {
         tx_packets_per_second: of(|interface| interface.tx_packets_per_second),
         tx_drops_per_second: of(|interface| interface.tx_drops_per_second),
     }
-}
-
-fn list(cpus: &CpuSet) -> String {
-    if cpus.is_empty() { String::new() } else { cpus.to_string() }
 }

@@ -3,7 +3,7 @@
 mod plan;
 mod removed;
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::diagnosis;
 use crate::pulse::{CounterSample, SampleReader};
@@ -178,9 +178,6 @@ fn findings(view: &HostView<'_>) -> Vec<Finding> {
 fn name(host: &Host) -> Known<String> {
     Known::from(host.read("/proc/sys/kernel/hostname")).map(|name| name.trim().to_owned())
 }
-
-/// Age at which a full reading is repeated.
-const USUAL_AGE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
+use super::attribute::attribute;
 use super::connection::NetlinkConnection;
-use super::generic::attribute;
 use crate::{Host, HostError};
 
 const GET: u16 = 22;

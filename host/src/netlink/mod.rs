@@ -4,6 +4,7 @@
 //! the calling thread's namespace.
 
 pub(crate) mod address;
+mod attribute;
 mod connection;
 pub(crate) mod ethtool;
 mod generic;
@@ -12,7 +13,7 @@ pub(crate) mod nfnetlink;
 mod path;
 pub(crate) mod qdisc;
 pub(crate) mod qstats;
-mod sock_diag;
+pub(crate) mod sock_diag;
 pub(crate) mod tc;
 mod xdp;
 

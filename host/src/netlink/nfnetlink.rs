@@ -8,8 +8,8 @@ use std::io;
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
+use super::attribute::{RequestAttributes, attribute};
 use super::connection::NetlinkConnection;
-use super::generic::{RequestAttributes, attribute};
 
 // Bytes of struct nfgenmsg (linux/netfilter/nfnetlink.h).
 const HEADER_BYTES: usize = 4;

@@ -7,8 +7,8 @@ use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use serde::{Deserialize, Serialize};
 
+use super::attribute::attribute;
 use super::connection::NetlinkConnection;
-use super::generic::attribute;
 
 // `SOCK_DIAG_BY_FAMILY` of linux/sock_diag.h.
 const BY_FAMILY: u16 = 20;
@@ -24,6 +24,23 @@ const DROPS: usize = 8;
 
 /// Attempts for a list that sockets change meanwhile.
 const ATTEMPTS: u32 = 3;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SocketProtocol {
+    Udp,
+    /// Listeners.
+    Tcp,
+}
+
+impl SocketProtocol {
+    pub fn name(self) -> &'static str {
+        match self {
+            SocketProtocol::Udp => "udp",
+            SocketProtocol::Tcp => "tcp",
+        }
+    }
+}
 
 // State bits of the request: `1 << TCP_CLOSE`, the state of an unconnected UDP socket, and `1 <<
 // TCP_LISTEN` (include/net/tcp_states.h).

@@ -8,8 +8,9 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttache
 use netlink_sys::protocols::NETLINK_ROUTE;
 use serde::{Deserialize, Serialize};
 
+use super::attribute::{RequestAttributes, attribute};
 use super::connection::NetlinkConnection;
-use super::generic::{self, GenericFamily, RequestAttributes};
+use super::generic::GenericFamily;
 use crate::known::Known;
 use crate::root::{Host, HostError};
 
@@ -87,7 +88,7 @@ pub fn xdp_attached(host: &Host, interface: &str, index: u32) -> Result<Option<A
 }
 
 pub fn xdp_features(host: &Host, interface: &str, index: u32) -> Known<XdpFeatures> {
-    let what = format!("reading what {interface} can do for XDP (told from Linux 6.3 on)");
+    let what = format!("reading the XDP features of {interface} (Linux 6.3)");
     host.call(&format!("xdp/{interface}/features"), &what, || features(index)).into()
 }
 
@@ -129,7 +130,7 @@ fn read_attached(link: &LinkMessage) -> Option<AttachedXdp> {
 fn features(index: u32) -> io::Result<XdpFeatures> {
     let device = RequestAttributes::default().u32(DEVICE_INDEX, index);
     let body = GenericFamily::open("netdev")?.ask(GET_DEVICE, &device)?;
-    let value = generic::attribute(&body, DEVICE_FEATURES).and_then(|value| value.first_chunk().copied());
+    let value = attribute(&body, DEVICE_FEATURES).and_then(|value| value.first_chunk().copied());
     value
         .map(|bytes| XdpFeatures::of(u64::from_ne_bytes(bytes)))
         .ok_or_else(|| io::ErrorKind::InvalidData.into())

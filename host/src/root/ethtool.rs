@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{ExplainedErrno, Host, HostError};
+use crate::ethtool::{ChannelCounts, CoalesceSettings, RingLengths, feature_names};
 use crate::netlink::ethtool as netlink;
 use crate::setting::Offload;
-use crate::stage::link::{ChannelCounts, CoalesceSettings, RingLengths, feature_names};
 use crate::sys::ethtool::{self as ioctl, CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
 
 impl Host {

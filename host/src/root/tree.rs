@@ -9,9 +9,16 @@ use std::sync::OnceLock;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 
-use super::LARGEST_FILE;
-use crate::capture::CaptureExtras;
-use crate::recording::RecordedResult;
+use crate::recording::{CaptureExtras, RecordedResult};
+
+// Files of /proc and /sys are much smaller; a captured tree may contain anything.
+const LARGEST_FILE: u64 = 16 << 20;
+
+pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    std::fs::File::open(path)?.take(LARGEST_FILE).read_to_end(&mut content)?;
+    Ok(content)
+}
 
 #[derive(Debug)]
 pub(super) struct CapturedTree {

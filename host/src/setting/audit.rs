@@ -1,7 +1,7 @@
 //! Auditing of system calls.
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
+use super::value::SettingValue;
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "0, 1 or 2";

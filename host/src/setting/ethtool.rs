@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
-use crate::stage::link::{ChannelCounts, CoalesceSettings, RingLengths};
+use super::value::SettingValue;
+use crate::ethtool::{ChannelCounts, CoalesceSettings, RingLengths};
 use crate::{Host, HostError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,21 @@
 //! Hashed packet fields by flow type, in the letters of `ethtool -N IF rx-flow-hash`: `s` and `d`
 //! the addresses, `f` and `n` the ports, `v` the VLAN, and so on (ethtool(8)).
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
-use crate::stage::rss::{HashFields, flow_hash};
+use super::value::SettingValue;
+use crate::ethtool::HashFields;
 use crate::sys::ethtool::receive;
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "letters of ethtool's rx-flow-hash such as sdfn";
+
+/// By the flow type's name in ethtool(8).
+pub(crate) fn flow_hash(host: &Host, interface: &str, flow: &str) -> Result<HashFields, HostError> {
+    let what = format!("reading the hash fields of {interface} for {flow}");
+    host.call(&format!("ethtool/{interface}/flow-hash/{flow}"), &what, || {
+        receive::hash_fields(interface, flow)
+    })
+}
 
 pub(super) struct FlowHash<'a> {
     pub(super) interface: &'a str,

@@ -12,7 +12,7 @@ pub(super) use rule::IptablesRule;
 pub(super) use table::IptablesDump;
 
 use crate::root::run;
-use crate::stage::filter::IpFamily;
+use crate::sys::iptables::IpFamily;
 use crate::{Host, HostError};
 
 fn program(family: IpFamily) -> &'static str {

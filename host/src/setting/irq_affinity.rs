@@ -10,10 +10,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
 use super::sysfs::mask;
-use crate::stage::irq::interrupts;
+use super::value::SettingValue;
+use crate::interrupts;
 use crate::{CpuSet, Host, HostError};
 
 const EXPECTED: &str = "a mask of CPUs such as 00000003, or 000000ff at 2";

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
+use super::value::SettingValue;
 use crate::root::ExplainedErrno;
 use crate::root::irqbalance::message;
-use crate::{Host, HostError, Setting, process};
+use crate::{Host, HostError, process};
 
-const EXPECTED: &str = "a list of interrupts such as 24-31,40 that irqbalance takes in one message";
+const EXPECTED: &str = "a list of interrupts such as 24-31,40 that fits one message to irqbalance";
 
 // Larger than any interrupt number (`NR_IRQS` with `CONFIG_SPARSE_IRQ`, Linux 6.12), because a
 // range must not fill the memory.
@@ -23,23 +23,13 @@ pub(super) struct IrqbalanceBans {
     pub(super) started: u64,
 }
 
-impl Setting {
-    /// Of the running irqbalance with this process id.
-    ///
-    /// # Errors
-    /// [`HostError`] without such a process, or if its start time is unknown.
-    pub fn irqbalance_bans(host: &Host, pid: u32) -> Result<Self, HostError> {
-        Ok(Setting::IrqbalanceBans { pid, started: started(host, pid)? })
-    }
-}
-
 impl IrqbalanceBans {
     fn must_be_there(&self, host: &Host) -> Result<(), HostError> {
         match started(host, self.pid) {
             Ok(started) if started == self.started => Ok(()),
             Err(error) if !error.is_missing() => Err(error),
             _ => {
-                let words = "it has ended, and with it what it was told".to_owned();
+                let words = "it has ended, and its list of interrupts with it".to_owned();
                 let source = ExplainedErrno { errno: libc::ENOENT, words }.into();
                 Err(HostError::Call { what: format!("irqbalance ({})", self.pid), source })
             }
@@ -78,7 +68,7 @@ impl Knob for IrqbalanceBans {
     }
 }
 
-fn started(host: &Host, pid: u32) -> Result<u64, HostError> {
+pub(super) fn started(host: &Host, pid: u32) -> Result<u64, HostError> {
     process::started(host, &format!("/proc/{pid}"))
 }
 
@@ -119,6 +109,7 @@ pub(crate) fn parse(text: &str) -> Option<BTreeSet<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Setting;
     use proptest::prelude::*;
 
     const STAT: &str = "612 (irqbalance (x)) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";

@@ -1,6 +1,6 @@
 //! The interface of each kind of setting.
 
-use super::SettingValue;
+use super::value::SettingValue;
 use crate::{Host, HostError};
 
 pub(super) trait Knob {

@@ -4,57 +4,18 @@
 
 mod ruleset;
 
-use std::fmt;
 use std::io;
 
-use serde::{Deserialize, Serialize};
-
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
+use super::value::SettingValue;
+use crate::netlink::nfnetlink::table::NftTable;
 use crate::root::run;
-use crate::stage::filter::NftTable;
 use crate::{Host, HostError};
 
+pub use ruleset::NftFamily;
 pub(crate) use ruleset::any_ruleset;
 
 const EXPECTED: &str = "that table as nft prints it, or nothing";
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NftFamily {
-    #[default]
-    Inet,
-    Ip,
-    Ip6,
-    Arp,
-    Bridge,
-    Netdev,
-}
-
-impl NftFamily {
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Inet, Self::Ip, Self::Ip6, Self::Arp, Self::Bridge, Self::Netdev]
-            .into_iter()
-            .find(|family| family.name() == name)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Inet => "inet",
-            Self::Ip => "ip",
-            Self::Ip6 => "ip6",
-            Self::Arp => "arp",
-            Self::Bridge => "bridge",
-            Self::Netdev => "netdev",
-        }
-    }
-}
-
-impl fmt::Display for NftFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 pub(super) struct NftTableDump<'a> {
     pub(super) family: NftFamily,

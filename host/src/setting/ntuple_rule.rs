@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
-use crate::stage::rss::NtupleRule;
+use super::value::SettingValue;
+use crate::ethtool::NtupleRule;
 use crate::sys::ethtool::{RuleSpec, receive, seen_rule};
 use crate::{Host, HostError};
 

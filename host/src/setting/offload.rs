@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
+use super::value::SettingValue;
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "on or off";

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
+use super::value::SettingValue;
+use crate::netlink::qdisc::QdiscState;
 use crate::netlink::qdisc::{self, QdiscPosition, parameters};
 use crate::root::ExplainedErrno;
-use crate::stage::transmit::QdiscState;
 use crate::{CpuSet, Host, HostError};
 
 const EXPECTED: &str = "a discipline such as fq_codel limit 1000, mq, or mq of fq";

@@ -3,12 +3,17 @@
 //! A value is `equal N` (entries name queues 0 to N - 1 in turn), `start S equal N` (queues S to S
 //! + N - 1), both as in ethtool(8), or the queue of every entry: `0,1,2,0,...`.
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
+use super::value::SettingValue;
+use crate::ethtool::IndirectionInfo;
 use crate::root::ExplainedErrno;
-use crate::stage::rss::{IndirectionInfo, indirection};
 use crate::sys::ethtool::receive;
 use crate::{Host, HostError};
+
+pub(crate) fn indirection(host: &Host, interface: &str) -> Result<IndirectionInfo, HostError> {
+    let what = format!("reading the indirection table of {interface}");
+    host.call(&format!("ethtool/{interface}/rss"), &what, || receive::indirection(interface))
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RssTableValue {

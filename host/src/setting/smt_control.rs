@@ -1,7 +1,7 @@
 //! Simultaneous multithreading: whether the further hardware threads of each core are online.
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal, echo};
+use super::value::SettingValue;
 use crate::{CpuSet, Host, HostError};
 
 /// Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 4.19. It also reads `forceoff`, `notsupported` and

@@ -15,12 +15,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::net::sockopt::socket_cookie;
 use serde::{Deserialize, Serialize};
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
+use super::value::SettingValue;
+use crate::process::copy::copy_of_any;
 use crate::root::ExplainedErrno;
-use crate::stage::socket::copy_of_any;
 use crate::{Host, HostError};
 use option::OptionValue;
+pub use option::SocketKnob;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SocketAt {
@@ -32,57 +33,6 @@ pub struct SocketAt {
     pub pid: u32,
     /// The descriptor in that process.
     pub descriptor: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SocketKnob {
-    /// SO_INCOMING_CPU: a CPU, or `none`. Reuseport groups use it since Linux 6.2. The kernel sets
-    /// it itself on a connected socket.
-    IncomingCpu,
-    /// SO_BUSY_POLL in microseconds. Raising it requires CAP_NET_ADMIN in the initial user
-    /// namespace (`sk_setsockopt` of net/core/sock.c, Linux 6.18).
-    BusyPoll,
-    /// The receive buffer in bytes as the kernel counts it, twice the requested size, and ` by
-    /// default` if the process requested none (SO_RCVBUFFORCE, SO_BUF_LOCK). Before Linux 5.14 the
-    /// kernel does not report that, so never ` by default`. The kernel accepts only even numbers,
-    /// and rounds up to about 2300. More than `net.core.rmem_max`, which is in requested bytes,
-    /// requires CAP_NET_ADMIN in the initial user namespace.
-    ReceiveBuffer,
-    /// IP_MTU_DISCOVER, or IPV6_MTU_DISCOVER for a socket for IPv6 only: `want`, `dont`, `do`,
-    /// `probe`, `interface` or `omit`. For a dual-stack socket it is that of IPv4, and IPv6 stays
-    /// as it is, because only IPv4 has an ID in each packet. With `do` the kernel creates no IP ID
-    /// (`__ip_select_ident`), and refuses packets larger than the path MTU.
-    PathMtu,
-}
-
-impl SocketKnob {
-    pub(crate) const ALL: [Self; 4] =
-        [SocketKnob::IncomingCpu, SocketKnob::BusyPoll, SocketKnob::ReceiveBuffer, SocketKnob::PathMtu];
-
-    /// For people.
-    fn name(self) -> &'static str {
-        match self {
-            SocketKnob::IncomingCpu => "incoming CPU",
-            SocketKnob::BusyPoll => "busy polling",
-            SocketKnob::ReceiveBuffer => "receive buffer",
-            SocketKnob::PathMtu => "path MTU discovery",
-        }
-    }
-
-    /// For captures.
-    fn key(self) -> &'static str {
-        match self {
-            SocketKnob::IncomingCpu => "incoming_cpu",
-            SocketKnob::BusyPoll => "busy_poll",
-            SocketKnob::ReceiveBuffer => "receive_buffer",
-            SocketKnob::PathMtu => "path_mtu",
-        }
-    }
-
-    fn parse(self, value: &SettingValue) -> Result<OptionValue, &'static str> {
-        OptionValue::parse(self, value.as_str())
-    }
 }
 
 /// The value of a socket's option as text.
@@ -112,7 +62,10 @@ impl OnSocket<'_> {
     }
 
     fn two(&self, one: &SettingValue, other: &SettingValue) -> Option<(OptionValue, OptionValue)> {
-        Some((self.knob.parse(one).ok()?, self.knob.parse(other).ok()?))
+        Some((
+            OptionValue::parse(self.knob, one.as_str()).ok()?,
+            OptionValue::parse(self.knob, other.as_str()).ok()?,
+        ))
     }
 }
 
@@ -128,11 +81,11 @@ impl Knob for OnSocket<'_> {
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        self.knob.parse(value).map(|_| ())
+        OptionValue::parse(self.knob, value.as_str()).map(|_| ())
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let wanted = self.knob.parse(value).map_err(WriteRefusal::BadValue)?;
+        let wanted = OptionValue::parse(self.knob, value.as_str()).map_err(WriteRefusal::BadValue)?;
         let largest = || host.read("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok();
         let act = || {
             let copy = self.copy(host)?;
@@ -163,7 +116,9 @@ impl Knob for OnSocket<'_> {
 fn explained(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ libc::EPERM) => {
-            let words = "it takes CAP_NET_ADMIN, and not that of a container's user namespace".to_owned();
+            let words =
+                "this requires CAP_NET_ADMIN in the initial user namespace, not in that of a container"
+                    .to_owned();
             ExplainedErrno { errno, words }.into()
         }
         _ => error,

@@ -6,100 +6,34 @@ mod live;
 mod placed;
 mod program;
 mod steered;
+mod table;
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
-use std::str::FromStr;
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
-use crate::stage::socket::SocketProtocol;
+use super::value::SettingValue;
+use crate::netlink::sock_diag::SocketProtocol;
 use crate::{Host, HostError};
 
-pub use steered::{SteeredSocket, SteeredSockets, steered};
+pub use steered::{SteeredSocket, SteeredSockets};
+pub(super) use table::ReuseportGroup;
+pub use table::SteeringTable;
 
-/// The sockets (cookies) for the packets of each CPU. Several sockets of one CPU share its flows by
-/// hash. The kernel's hash decides for CPUs that are not in the table, and if their sockets are
-/// closed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SteeringTable {
-    pub by_cpu: BTreeMap<u32, Vec<u64>>,
-    /// Whether a QUIC client stays with its socket when its address changes: packets go by the
-    /// connection ID where it is known.
-    pub follows_quic_ids: bool,
-}
-
-impl SteeringTable {
-    /// Sockets of several CPUs are repeated.
-    pub fn cookies(&self) -> impl Iterator<Item = u64> {
-        self.by_cpu.values().flatten().copied()
-    }
-
-    /// With the sockets of each CPU in ascending order.
-    fn sorted(mut self) -> Self {
-        self.by_cpu.values_mut().for_each(|cookies| cookies.sort_unstable());
-        self
-    }
-}
-
-impl fmt::Display for SteeringTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.follows_quic_ids { "by-quic-id" } else { "by-cpu" })?;
-        for (cpu, cookies) in &self.by_cpu {
-            let cookies: Vec<String> = cookies.iter().map(u64::to_string).collect();
-            write!(f, " {cpu}:{}", cookies.join("+"))?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for SteeringTable {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const EXPECTED: &str =
-            "'by-cpu' and the cookies of each CPU's sockets, such as 'by-cpu 0:41 1:42+43'";
-        let item = |word: &str| {
-            let (cpu, cookies) = word.split_once(':')?;
-            let cookies: Vec<u64> = cookies.split('+').map(str::parse).collect::<Result<_, _>>().ok()?;
-            Some((cpu.parse().ok()?, cookies))
-        };
-        let mut words = text.split_ascii_whitespace();
-        let follows_quic_ids = match words.next() {
-            Some("by-cpu") => false,
-            Some("by-quic-id") => true,
-            _ => return Err(EXPECTED),
-        };
-        let mut by_cpu = BTreeMap::new();
-        for word in words {
-            let (cpu, cookies) = item(word).ok_or(EXPECTED)?;
-            if by_cpu.insert(cpu, cookies).is_some() {
-                return Err(EXPECTED);
-            }
-        }
-        if by_cpu.is_empty() { Err(EXPECTED) } else { Ok(Self { by_cpu, follows_quic_ids }) }
-    }
-}
-
-pub(super) struct ReuseportGroup {
-    pub(super) namespace: u64,
-    pub(super) protocol: SocketProtocol,
-    pub(super) local: SocketAddr,
-}
-
-impl ReuseportGroup {
-    fn key(&self) -> (u64, SocketProtocol, SocketAddr) {
-        (self.namespace, self.protocol, self.local)
-    }
-
-    fn address(&self) -> String {
-        format!("{} {}", self.protocol.name(), self.local)
-    }
-
-    fn call(&self) -> String {
-        format!("steering/{}/{}", self.protocol.name(), self.local)
-    }
+/// Counts of linerate's program since it was attached, and per socket since it was added; `None` if
+/// it is not attached.
+///
+/// # Errors
+/// As for reading [`crate::Setting::Steering`]: [`HostError::is_gone`] if no socket is bound to the
+/// address, and another error if the calling thread is in another network namespace.
+pub fn steered(
+    host: &Host,
+    namespace: u64,
+    protocol: SocketProtocol,
+    local: SocketAddr,
+) -> Result<Option<SteeredSockets>, HostError> {
+    let group = ReuseportGroup { namespace, protocol, local };
+    let what = format!("reading what the steering program of {} did", group.address());
+    host.call(&format!("steered/{}/{local}", protocol.name()), &what, || live::steered(&group))
 }
 
 impl Knob for ReuseportGroup {

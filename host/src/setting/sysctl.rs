@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal, quoted};
+use super::value::SettingValue;
 use crate::{Host, HostError};
 
 // Directories of per-interface sysctls, and names there that are not interfaces (Linux
@@ -77,7 +77,7 @@ impl Knob for SysctlKnob<'_> {
             if relative(self.0).starts_with("net/") {
                 "it belongs to the whole machine, and cannot be set from a network namespace"
             } else {
-                "the kernel lets nobody set it"
+                "the kernel does not allow changing it"
             }
         })
     }

@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal, echo};
+use super::value::SettingValue;
 use crate::{CpuSet, Host, HostError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -6,11 +6,11 @@
 //! keeps to it when a cpuset grows or a CPU comes online; therefore a list of all online CPUs is
 //! requested as all possible CPUs.
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
+use super::value::SettingValue;
+use crate::process::task::allowed_in;
 use crate::root::ExplainedErrno;
-use crate::stage::thread::allowed_in;
-use crate::{CpuSet, Host, HostError, Setting, process, sys};
+use crate::{CpuSet, Host, HostError, process, sys};
 
 const EXPECTED: &str = "a list of CPUs such as 0,4-5";
 
@@ -18,16 +18,6 @@ pub(super) struct ThreadKnob {
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) started: u64,
-}
-
-impl Setting {
-    /// Of the running thread with these ids.
-    ///
-    /// # Errors
-    /// [`HostError`] without such a thread, or if its start time is unknown.
-    pub fn thread_cpus(host: &Host, pid: u32, tid: u32) -> Result<Self, HostError> {
-        Ok(Setting::ThreadCpus { pid, tid, started: started(host, pid, tid)? })
-    }
 }
 
 impl ThreadKnob {
@@ -115,7 +105,7 @@ fn widened(host: &Host, cpus: &CpuSet) -> CpuSet {
     }
 }
 
-fn started(host: &Host, pid: u32, tid: u32) -> Result<u64, HostError> {
+pub(super) fn started(host: &Host, pid: u32, tid: u32) -> Result<u64, HostError> {
     process::started(host, &format!("/proc/{pid}/task/{tid}"))
 }
 
@@ -136,7 +126,7 @@ fn explained(error: &std::io::Error, cpus: &CpuSet) -> std::io::Error {
         libc::ESRCH => {
             return ExplainedErrno { errno: libc::ENOENT, words: "it has ended".to_owned() }.into();
         }
-        libc::EPERM => "it is another user's thread: that takes CAP_SYS_NICE, so run it as root".to_owned(),
+        libc::EPERM => "it is another user's thread, which requires CAP_SYS_NICE: run it as root".to_owned(),
         libc::EINVAL => format!(
             "its control group (cpuset) lets it have none of the CPUs {cpus}, they are not online, or it is bound by the kernel"
         ),

@@ -3,8 +3,8 @@
 //! The kernel changes the number only via 0 (`sriov_numvfs_store` of drivers/pci/iov.c), which
 //! removes all of them with their addresses. Therefore functions in use are left alone.
 
-use super::SettingValue;
 use super::knob::{Knob, WriteRefusal, echo};
+use super::value::SettingValue;
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "a number of virtual functions";
@@ -70,7 +70,7 @@ impl Knob for VirtualFunctions<'_> {
         if before.as_str() != "0" {
             if let Some(user) = self.user(host) {
                 return Err(WriteRefusal::Reason(format!(
-                    "{user}: to change their number takes all of them away"
+                    "{user}: changing their number removes all of them"
                 )));
             }
             host.write(&self.path(), "0").map_err(in_use)?;
@@ -147,8 +147,8 @@ mod tests {
     fn those_that_somebody_uses_are_left() {
         let vfio = [("virtfn0/driver", RecordedEntry::Link("../../../bus/pci/drivers/vfio-pci".into()))];
         let error = setting().write(&host("1\n", &vfio), &SettingValue::new("4")).expect_err("in use");
-        let words = "virtual functions of eth0: virtfn0 belongs to vfio-pci, as those of virtual machines do: to change their \
-                     number takes all of them away";
+        let words = "virtual functions of eth0: virtfn0 belongs to vfio-pci, as those of virtual machines do: changing their \
+                     number removes all of them";
         assert_eq!(error.to_string(), words);
         let up = [("virtfn0/net/eth0v0/flags", RecordedEntry::File(b"0x1003\n".to_vec()))];
         let error = setting().write(&host("1\n", &up), &SettingValue::new("0")).expect_err("in use");

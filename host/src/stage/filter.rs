@@ -1,39 +1,29 @@
 //! Programs and rules that examine packets: XDP, tc, netfilter, connection tracking.
 
-mod conntrack;
-mod drops;
-mod empty_tables;
-mod generic_xdp;
+pub(super) mod conntrack;
+pub(super) mod drops;
+pub(super) mod empty_tables;
+pub(super) mod generic_xdp;
 mod hooks;
 mod modules;
-mod notrack;
+pub(super) mod notrack;
+mod observe;
 mod programs;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::link::LinkState;
-use super::{StageInfo, StageName};
-use crate::finding::Rule;
+use crate::Known;
 use crate::netlink::AttachedXdp;
-use crate::{Host, Known};
 
+pub use crate::netlink::nfnetlink::hook::NetfilterHook;
+pub use crate::netlink::nfnetlink::table::{BaseChain, NftTable};
+pub use crate::netlink::tc::ProgramCounts;
+pub use crate::sys::iptables::{IpFamily, IptablesTable};
 pub(crate) use conntrack::statistics;
 pub(crate) use modules::{builtin, loaded};
-pub use tables::{BaseChain, IpFamily, IptablesTable, NftTable};
-
-pub(super) const STAGE: StageInfo = StageInfo {
-    name: StageName::Filter,
-    explain: "XDP programs see a packet before it has a socket buffer, tc after that, and netfilter at its \
-              hooks on the way in and out. Each hook costs time per packet, with or without rules; \
-              connection tracking looks up each packet and creates an entry per flow.",
-    rules: RULES,
-    counters: conntrack::counters,
-};
-
-const RULES: &[Rule] = &[drops::RULE, notrack::RULE, empty_tables::RULE, generic_xdp::RULE];
 
 #[derive(Debug, Clone, Serialize)]
 pub struct FilterState {
@@ -61,33 +51,6 @@ pub struct InterfaceFilters {
     pub tc: Known<ProgramCounts>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ProgramCounts {
-    pub ingress: u32,
-    pub egress: u32,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NetfilterHook {
-    /// `ip`, `ip6` or `netdev`.
-    pub family: String,
-    /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress` or `egress`.
-    pub hook: String,
-    /// Of family `netdev`.
-    #[serde(default)]
-    pub interface: Option<String>,
-    /// Lower comes first.
-    pub priority: i32,
-    /// The kernel function or nftables chain: `ipv4_conntrack_in`, `chain inet filter input`; empty
-    /// if the kernel does not report it.
-    #[serde(default)]
-    pub function: String,
-    /// Empty if it is built in or unknown.
-    #[serde(default)]
-    pub module: String,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IptablesTableState {
     pub family: IpFamily,
@@ -104,19 +67,6 @@ pub struct ConntrackState {
 }
 
 impl FilterState {
-    pub fn observe(host: &Host, links: &[LinkState]) -> Self {
-        let names: Vec<&str> = links.iter().map(|link| link.interface.as_str()).collect();
-        let modules = modules::KernelModules::read(host);
-        Self {
-            interfaces: links.iter().map(|link| programs::on(host, link)).collect(),
-            hooks: hooks::hooks(host, &modules, &names),
-            nftables: tables::nftables(host, &modules),
-            iptables: tables::iptables(host),
-            conntrack: conntrack::conntrack(host),
-            modules: modules.of_netfilter(),
-        }
-    }
-
     /// Whether packets are tracked: a function of connection tracking is at a hook. If the hooks
     /// are unknown, existing entries decide; without either it is unknown.
     pub fn tracks(&self) -> Option<bool> {

@@ -1,10 +1,9 @@
 //! Interrupts: the CPU of each queue's vector, and the tools that set it.
 
-mod counters;
-pub(crate) mod interrupts;
+pub(super) mod counters;
 mod observe;
 pub(crate) mod owner;
-mod rules;
+pub(super) mod rules;
 #[cfg(test)]
 pub(in crate::stage) mod sample;
 pub(crate) mod served;
@@ -13,18 +12,8 @@ pub use observe::names;
 use serde::Serialize;
 pub(crate) use served::contains_word;
 
-use super::{StageInfo, StageName};
 use crate::setting::QueueDirection;
 use crate::{CpuSet, Known};
-
-pub(super) const STAGE: StageInfo = StageInfo {
-    name: StageName::Irq,
-    explain: "Each queue's vector interrupts one of the CPUs of its affinity, and the packets of that queue \
-              are then processed there. Drivers give hints, irqbalance and other programs decide. If the \
-              interrupts of many queues go to few CPUs, the other CPUs get no packets.",
-    rules: rules::RULES,
-    counters: counters::counters,
-};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct IrqState {

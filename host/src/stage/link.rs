@@ -1,44 +1,22 @@
 //! The interface: driver, speed, rings, channels, offloads, SR-IOV, and hardware drops.
 
-mod far_node;
-pub(crate) mod feature_names;
-mod gro;
+pub(super) mod far_node;
+pub(super) mod gro;
 mod loss_names;
-mod loss_rules;
-mod losses;
+pub(super) mod loss_rules;
+pub(super) mod losses;
 mod observe;
-mod queues;
-mod virtual_functions;
+pub(super) mod queues;
+pub(super) mod virtual_functions;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::{StageInfo, StageName};
 use crate::Known;
-use crate::finding::Rule;
 
+pub use crate::ethtool::{ChannelCounts, CoalesceSettings, LinkDriver, RingLengths};
 pub use observe::observe;
-
-pub(super) const STAGE: StageInfo = StageInfo {
-    name: StageName::Link,
-    explain: "The NIC puts each frame into a ring of buffers, one ring per receive queue. If rings are \
-              short, queues few, or the NIC far from the CPUs, packets are lost here, and only the NIC's own \
-              counters show it.",
-    rules: RULES,
-    counters: losses::counters,
-};
-
-const RULES: &[Rule] = &[
-    queues::SINGLE,
-    queues::BELOW_CPUS,
-    loss_rules::HARDWARE_DROPS,
-    loss_rules::RING_SMALL,
-    loss_rules::ALLOWANCE_EXCEEDED,
-    gro::RULE,
-    far_node::RULE,
-    virtual_functions::RULE,
-];
 
 #[derive(Debug, Clone, Serialize)]
 pub struct LinkState {
@@ -75,20 +53,6 @@ pub struct LinkState {
     pub totals: Known<BTreeMap<String, u64>>,
 }
 
-/// `ethtool -i`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkDriver {
-    pub name: String,
-    /// In-tree drivers report the kernel's version.
-    #[serde(default)]
-    pub version: String,
-    #[serde(default)]
-    pub firmware: String,
-    /// Such as `0000:01:00.0`.
-    #[serde(default)]
-    pub bus: String,
-}
-
 /// The device of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -98,48 +62,6 @@ pub enum DeviceKind {
     Virtio,
     /// Without a device: veth, tun, bridge.
     Software,
-}
-
-/// Interrupts with their queues, by kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ChannelCounts {
-    pub rx: u32,
-    pub tx: u32,
-    /// Receive and transmit.
-    pub combined: u32,
-    /// The limits of the device.
-    pub rx_max: u32,
-    pub tx_max: u32,
-    pub combined_max: u32,
-}
-
-/// In descriptors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RingLengths {
-    pub rx: u32,
-    pub tx: u32,
-    /// The limits of the device.
-    pub rx_max: u32,
-    pub tx_max: u32,
-}
-
-/// `None` if the driver does not report a parameter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct CoalesceSettings {
-    /// Microseconds until an interrupt after a received packet.
-    pub rx_usecs: Option<u32>,
-    /// Packets until an interrupt.
-    pub rx_frames: Option<u32>,
-    /// Microseconds until an interrupt after a sent packet.
-    pub tx_usecs: Option<u32>,
-    /// Packets until an interrupt.
-    pub tx_frames: Option<u32>,
-    /// Whether the driver adapts the receive side to load.
-    pub adaptive_rx: Option<bool>,
-    pub adaptive_tx: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -1,32 +1,22 @@
 //! Receive-side scaling: the distribution of packets over receive queues.
 
-mod counters;
+pub(super) mod counters;
 mod observe;
 mod queue_counts;
 mod queue_names;
-mod rules;
+pub(super) mod rules;
 #[cfg(test)]
 pub(crate) mod sample;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::{StageInfo, StageName};
 use crate::Known;
 
-pub(crate) use observe::{flow_hash, indirection};
+pub use crate::ethtool::{HashFields, HashFunction, IndirectionInfo, NtupleRule};
 pub use queue_counts::QueueCounts;
 pub(crate) use queue_counts::{any_name, queue_counts};
-
-pub(super) const STAGE: StageInfo = StageInfo {
-    name: StageName::Rss,
-    explain: "The NIC hashes the addresses (and, if configured, the ports) of each packet, and looks up in its \
-              indirection table which receive queue that hash belongs to. A queue that is not in the table gets \
-              nothing; a flow never leaves its queue.",
-    rules: rules::RULES,
-    counters: counters::counters,
-};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct RssState {
@@ -47,116 +37,6 @@ pub struct RssState {
     pub queues: Known<Option<Vec<QueueCounts>>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HashFunction {
-    /// `toeplitz`, `xor`, `crc32`.
-    pub function: String,
-    /// Hexadecimal.
-    #[serde(default)]
-    pub key: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HashFields {
-    pub source_address: bool,
-    pub destination_address: bool,
-    /// Bytes 0 and 1 of the layer 4 header.
-    pub source_port: bool,
-    /// Bytes 2 and 3.
-    pub destination_port: bool,
-    /// Other bits of `RXH_...` in linux/ethtool.h, such as the VLAN.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub others: u32,
-}
-
-/// The driver's answer about table and hash.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IndirectionInfo {
-    /// The queue of each entry; empty without a table.
-    pub table: Vec<u32>,
-    #[serde(default)]
-    pub hash: Option<HashFunction>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NtupleRule {
-    /// Index in the driver's table.
-    pub location: u32,
-    /// `udp4`, `ether`, ...
-    pub flow: String,
-    /// `None` if it drops, goes to a virtual function, or uses an RSS context.
-    pub queue: Option<u32>,
-    /// Whether it uses a further table, an RSS context (Linux 4.18).
-    #[serde(default)]
-    pub rss_context: bool,
-    /// The destination port; `None` for any.
-    #[serde(default)]
-    pub destination_port: Option<u16>,
-}
-
-/// Bits of linux/ethtool.h for the named fields.
-const SOURCE_ADDRESS: u32 = 1 << 4;
-const DESTINATION_ADDRESS: u32 = 1 << 5;
-const SOURCE_PORT: u32 = 1 << 6;
-const DESTINATION_PORT: u32 = 1 << 7;
-
-/// The letters of `ethtool -N IF rx-flow-hash FLOW LETTERS`.
-const LETTERS: [(char, u32); 10] = [
-    ('m', 1 << 1),
-    ('v', 1 << 2),
-    ('t', 1 << 3),
-    ('s', SOURCE_ADDRESS),
-    ('d', DESTINATION_ADDRESS),
-    ('f', SOURCE_PORT),
-    ('n', DESTINATION_PORT),
-    ('e', 1 << 8),
-    ('l', 1 << 9),
-    ('r', 1 << 31),
-];
-
-impl HashFields {
-    /// From `RXH_...` bits.
-    pub fn from_bits(bits: u32) -> Self {
-        Self {
-            source_address: bits & SOURCE_ADDRESS != 0,
-            destination_address: bits & DESTINATION_ADDRESS != 0,
-            source_port: bits & SOURCE_PORT != 0,
-            destination_port: bits & DESTINATION_PORT != 0,
-            others: bits & !(SOURCE_ADDRESS | DESTINATION_ADDRESS | SOURCE_PORT | DESTINATION_PORT),
-        }
-    }
-
-    /// As `RXH_...` bits.
-    pub fn bits(self) -> u32 {
-        let bit = |set: bool, bit: u32| if set { bit } else { 0 };
-        bit(self.source_address, SOURCE_ADDRESS)
-            | bit(self.destination_address, DESTINATION_ADDRESS)
-            | bit(self.source_port, SOURCE_PORT)
-            | bit(self.destination_port, DESTINATION_PORT)
-            | self.others
-    }
-
-    /// From letters of ethtool(8); `None` for an unknown letter.
-    pub fn from_letters(letters: &str) -> Option<Self> {
-        let bit = |letter| LETTERS.iter().find(|(known, _)| *known == letter).map(|(_, bit)| *bit);
-        letters.chars().try_fold(0, |bits, letter| Some(bits | bit(letter)?)).map(Self::from_bits)
-    }
-
-    /// As letters. Bits without a letter are left out.
-    pub fn letters(self) -> String {
-        LETTERS.iter().filter(|(_, bit)| self.bits() & bit != 0).map(|(letter, _)| letter).collect()
-    }
-
-    pub fn has_addresses(self) -> bool {
-        self.source_address || self.destination_address
-    }
-
-    pub fn has_ports(self) -> bool {
-        self.source_port || self.destination_port
-    }
-}
-
 impl RssState {
     pub fn entries(&self) -> Option<&[u32]> {
         self.table.value()?.as_deref()
@@ -168,36 +48,5 @@ impl RssState {
 
     pub fn rules(&self) -> Option<&[NtupleRule]> {
         self.ntuple.value().map(|rules| rules.as_deref().unwrap_or_default())
-    }
-}
-
-fn is_zero(value: &u32) -> bool {
-    *value == 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_have_the_letters_of_ethtool() {
-        let fields = HashFields::from_letters("sdfn").expect("letters");
-        assert!(fields.has_addresses() && fields.has_ports());
-        assert_eq!((fields.bits(), fields.letters().as_str()), (0xf0, "sdfn"));
-        let with_vlan = HashFields::from_letters("dsv").expect("letters");
-        assert_eq!((with_vlan.others, with_vlan.letters().as_str()), (4, "vsd"));
-        assert!(!with_vlan.has_ports());
-        assert_eq!(HashFields::from_letters("sdx"), None);
-        assert_eq!(HashFields::from_bits(u32::MAX).bits(), u32::MAX);
-    }
-
-    #[test]
-    fn fields_are_written_without_bits_that_have_no_name() {
-        let json = serde_json::to_string(&HashFields::from_bits(0x30)).expect("written");
-        assert_eq!(
-            json,
-            r#"{"source_address":true,"destination_address":true,"source_port":false,"destination_port":false}"#
-        );
-        assert_eq!(serde_json::from_str::<HashFields>(&json).expect("read").bits(), 0x30);
     }
 }

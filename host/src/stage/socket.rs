@@ -1,15 +1,12 @@
 //! Sockets: listeners, reuseport groups, buffers and losses.
 
-mod chooser;
-mod copy;
-mod counters;
+pub(super) mod counters;
 mod load;
 mod memory;
 mod observe;
 mod options;
-mod owners;
 mod proc_net;
-mod rules;
+pub(super) mod rules;
 #[cfg(test)]
 pub(super) mod sample;
 mod scope;
@@ -20,29 +17,16 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{StageInfo, StageName};
 use crate::Known;
 
-pub use chooser::{ChooserMember, ChoosingProgram, GroupChooser};
-pub(crate) use chooser::{ask as choosers, members};
-pub(crate) use copy::{copy, copy_of_any};
+pub use crate::netlink::sock_diag::SocketProtocol;
+pub use crate::reuseport::{ChooserMember, ChoosingProgram, GroupChooser};
 pub(crate) use observe::udp_sockets;
 pub use options::SocketOptions;
-use options::options;
-pub(crate) use owners::{DescriptorKind, DescriptorOwners};
 pub use proc_net::udp_socket_drops;
 pub(crate) use proc_net::{port_range, proc_net_sockets};
 pub use scope::ScopeError;
 pub(crate) use steering::program_type;
-
-pub(super) const STAGE: StageInfo = StageInfo {
-    name: StageName::Socket,
-    explain: "A packet is put into the receive queue of its socket, under that socket's lock, and lost if \
-              the buffer is full. In a reuseport group one socket is chosen: by hash, by a program, or by \
-              the CPU of the packet.",
-    rules: rules::RULES,
-    counters: counters::counters,
-};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct HostSockets {
@@ -91,14 +75,6 @@ pub struct ServiceSockets {
     pub named: bool,
     /// `sock_diag`, or the file.
     pub read_from: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SocketProtocol {
-    Udp,
-    /// Listeners.
-    Tcp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -157,7 +133,7 @@ impl ServiceSockets {
     }
 
     pub fn is_on_loopback(&self) -> bool {
-        observe::is_loopback(self.local)
+        is_loopback(self.local)
     }
 
     /// `None` if the kernel reports it for none of the sockets.
@@ -177,11 +153,6 @@ impl SocketState {
     }
 }
 
-impl SocketProtocol {
-    pub fn name(self) -> &'static str {
-        match self {
-            SocketProtocol::Udp => "udp",
-            SocketProtocol::Tcp => "tcp",
-        }
-    }
+fn is_loopback(local: SocketAddr) -> bool {
+    local.ip().to_canonical().is_loopback()
 }

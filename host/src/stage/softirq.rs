@@ -1,10 +1,10 @@
 //! The softirq: NAPI polls queues, RPS distributes packets to CPUs, the backlog holds them.
 
-mod counters;
+pub(super) mod counters;
 mod load;
 mod napi;
 mod observe;
-mod rules;
+pub(super) mod rules;
 pub(crate) mod softirqs;
 pub(crate) mod softnet;
 pub(in crate::stage) mod traffic;
@@ -13,17 +13,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{StageInfo, StageName};
 use crate::{CpuSet, Known};
-
-pub(super) const STAGE: StageInfo = StageInfo {
-    name: StageName::Softirq,
-    explain: "The interrupt's CPU polls the queue in the NET_RX softirq, up to 64 packets per poll, and \
-              processes each up to the socket; with RPS it hands each to the backlog of another CPU chosen \
-              by hash. Nothing else runs on a CPU that is in softirq.",
-    rules: rules::RULES,
-    counters: counters::counters,
-};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct SoftirqState {

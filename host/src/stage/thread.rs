@@ -1,39 +1,24 @@
 //! Threads that serve sockets: their CPUs, and the cost of their system calls.
 
 mod audit;
-mod counters;
+pub(super) mod counters;
 mod cpu_quota;
 mod observe;
-mod rules;
+pub(super) mod rules;
 mod sampling;
 mod serving;
 mod syscall;
-mod task;
 
 use serde::Serialize;
 
-use super::{StageInfo, StageName};
 use crate::{CpuSet, Known};
 
-pub use audit::AuditRules;
+pub use crate::process::task::TaskStat;
+pub use crate::sys::audit::AuditRules;
 pub use cpu_quota::CpuQuota;
 pub use sampling::{ThreadSampling, ThreadSightings};
 pub(crate) use serving::TICKS_PER_SECOND;
-pub use task::TaskStat;
-pub(crate) use {
-    sampling::registered,
-    syscall::ThreadActivity,
-    task::{allowed_in, watched},
-};
-
-pub(super) const STAGE: StageInfo = StageInfo {
-    name: StageName::Thread,
-    explain: "A thread takes the packet out of its socket by a system call. On the CPU whose softirq put it there, or one \
-              that shares a cache with it, that is cheap; on another node it is not. Auditing and seccomp add \
-              their cost to each of these calls.",
-    rules: rules::RULES,
-    counters: counters::counters,
-};
+pub(crate) use {crate::process::task::watched, sampling::registered, syscall::ThreadActivity};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadState {

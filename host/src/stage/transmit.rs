@@ -1,24 +1,15 @@
 //! Transmit queues and qdiscs.
 
-mod counters;
+pub(super) mod counters;
 mod observe;
-mod rules;
+pub(super) mod rules;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::{StageInfo, StageName};
 use crate::{CpuSet, Known};
 
+pub use crate::netlink::qdisc::QdiscState;
 pub(crate) use observe::any_file;
-
-pub(super) const STAGE: StageInfo = StageInfo {
-    name: StageName::Transmit,
-    explain: "A packet leaves by a transmit queue, through that queue's qdisc and under its lock. XPS \
-              chooses the queue by CPU, so that each CPU has its own; without XPS the flow's hash chooses, \
-              and CPUs wait at locks.",
-    rules: rules::RULES,
-    counters: counters::counters,
-};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct TransmitState {
@@ -42,24 +33,6 @@ pub struct TransmitQueueState {
     pub packets: Known<Option<u64>>,
     /// `None` without a source.
     pub packets_read_from: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QdiscState {
-    /// `mq`, `fq_codel`, `pfifo_fast`, `noqueue`, ...
-    pub kind: String,
-    /// As tc prints it, such as `8001:`; `0:` for a default qdisc.
-    #[serde(default)]
-    pub handle: String,
-    /// As tc names them; `None` if they could not be restored, as those of classful kinds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parameters: Option<String>,
-    /// `root`, `ingress`, or the parent's handle as tc prints it, such as `:3`.
-    pub parent: String,
-    pub packets: u64,
-    pub drops: u64,
-    pub requeues: u64,
-    pub backlog: u64,
 }
 
 impl TransmitState {

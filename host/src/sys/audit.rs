@@ -10,7 +10,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
-use crate::stage::thread::AuditRules;
+use serde::{Deserialize, Serialize};
 
 const AUDIT_GET: u16 = 1000;
 const AUDIT_SET: u16 = 1001;
@@ -32,6 +32,17 @@ const LONGEST_ANSWER: usize = 8970 + HEADER_BYTES;
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// Ten words; older kernels accept a shorter and newer ones a longer structure.
 const STATUS_WORDS: usize = 10;
+
+/// `AUDIT_LIST_RULES`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AuditRules {
+    pub count: u32,
+    /// Whether one is `never,task` without conditions, as some distributions ship: tasks started
+    /// since then have no audit context, and their system calls cost nothing (audit_alloc in
+    /// kernel/auditsc.c).
+    pub never_task: bool,
+}
 
 pub(crate) fn enabled() -> io::Result<u32> {
     let socket = open()?;
@@ -183,12 +194,5 @@ mod tests {
         done[4..6].copy_from_slice(&NLMSG_DONE.to_ne_bytes());
         assert!(take_rule(&done, &mut rules).expect("the end"));
         assert!(take_rule(&rule(4, 2, 1)[..HEADER_BYTES + 6], &mut rules).is_err());
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn any_answer_is_a_rule_an_end_or_an_error(bytes in proptest::collection::vec(0_u8.., 0..64)) {
-            let _ = take_rule(&bytes, &mut AuditRules::default());
-        }
     }
 }

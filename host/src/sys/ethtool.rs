@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::stage::link::LinkDriver;
+use crate::ethtool::LinkDriver;
 
 pub(crate) use flow_spec::{any_rule, read_rule as seen_rule};
 pub(crate) use rule_text::{RuleSpec, any_rule_text};

@@ -1,16 +1,40 @@
 //! Size of an iptables table: `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`.
 
-use std::io;
 use std::os::fd::AsRawFd;
+use std::{fmt, io};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-
-use crate::stage::filter::{IpFamily, IptablesTable};
+use serde::{Deserialize, Serialize};
 
 // Equal in linux/netfilter_ipv4/ip_tables.h and linux/netfilter_ipv6/ip6_tables.h.
 const GET_INFO: libc::c_int = 64;
 
 const NAME_BYTES: usize = 32;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IptablesTable {
+    /// Rules, and ends of user chains.
+    pub rules: u32,
+    /// Number of hooks it is at.
+    pub hooks: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IpFamily {
+    Ip,
+    Ip6,
+}
+
+impl fmt::Display for IpFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            IpFamily::Ip => "ip",
+            IpFamily::Ip6 => "ip6",
+        })
+    }
+}
 
 /// struct ipt_getinfo, and the equal ip6t_getinfo.
 #[repr(C)]

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use linerate_engine::Counts;
-use linerate_host::stage::{Scope, link};
+use linerate_host::Scope;
+use linerate_host::stage::link;
 use linerate_host::{Host, Known};
 use linerate_lab::{Lab, LabHost};
 

@@ -7,7 +7,7 @@ use crate::pulse::CounterSample;
 use crate::stage::machine::CpuTimes;
 use crate::stage::softirq::SoftnetCpu;
 
-use super::SnapshotInput;
+use super::input::SnapshotInput;
 use super::interrupts::InterruptRates;
 use crate::live::growth::rate_32;
 use crate::live::picture::CpuSnapshot;

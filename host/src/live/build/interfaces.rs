@@ -8,8 +8,8 @@ use crate::stage::link::LinkState;
 use crate::stage::rss::QueueCounts;
 use crate::{CpuSet, Known};
 
+use super::input::{SnapshotInput, list};
 use super::interrupts::InterruptRates;
-use super::{SnapshotInput, list};
 use crate::live::growth::{rate, rate_32, sum};
 use crate::live::picture::{InterfaceSnapshot, QdiscSnapshot, ReceiveQueue, TransmitQueueSnapshot};
 

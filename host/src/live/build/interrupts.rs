@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::SnapshotInput;
+use super::input::SnapshotInput;
 
 pub(super) struct InterruptRates {
     // By interrupt: rate, and the CPU that handled most of them.

@@ -6,7 +6,7 @@ use crate::Known;
 use crate::pulse::{CounterSample, SocketPulse};
 use crate::stage::socket::{self, SteeringState};
 
-use super::SnapshotInput;
+use super::input::SnapshotInput;
 use crate::live::growth::rate;
 use crate::live::picture::{ServiceSnapshot, SocketSnapshot};
 

@@ -3,8 +3,8 @@
 use crate::stage::thread::{ServingThread, TICKS_PER_SECOND, TaskStat};
 use crate::{CpuSet, Known};
 
+use super::input::{SnapshotInput, list};
 use super::interfaces::overlap;
-use super::{SnapshotInput, list};
 use crate::live::growth::rate;
 use crate::live::picture::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
 

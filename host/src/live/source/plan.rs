@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::netlink::sock_diag::SocketProtocol;
 use crate::pulse::CounterSample;
-use crate::stage::socket::SocketProtocol;
 use crate::{Host, PacketPath, Scope};
 
-use super::USUAL_AGE;
+/// Age at which a full reading is repeated.
+const USUAL_AGE: Duration = Duration::from_secs(10);
 
 // Full readings use at most one part in this many of a CPU, unless interfaces change.
 const LEAST_PART_OF_A_CPU: u32 = 200;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::netlink::generic::{RequestAttributes, attribute, attributes};
+use crate::netlink::attribute::{RequestAttributes, attribute, attributes};
 
 enum ParameterForm {
     None,

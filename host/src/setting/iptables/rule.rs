@@ -5,9 +5,9 @@ use std::io;
 
 use super::{may_ask, names_path, program, wrong_word};
 use crate::root::run;
-use crate::setting::SettingValue;
 use crate::setting::knob::{Knob, WriteRefusal};
-use crate::stage::filter::{IpFamily, IptablesTable};
+use crate::setting::value::SettingValue;
+use crate::sys::iptables::{IpFamily, IptablesTable};
 use crate::{Host, HostError};
 
 // Options that would make another command of it (iptables(8)).

@@ -5,9 +5,9 @@ use std::io;
 
 use super::{may_ask, program, wrong_word};
 use crate::root::run;
-use crate::setting::SettingValue;
 use crate::setting::knob::{Knob, WriteRefusal};
-use crate::stage::filter::IpFamily;
+use crate::setting::value::SettingValue;
+use crate::sys::iptables::IpFamily;
 use crate::{Host, HostError};
 
 /// In place of tables that others created in nftables, iptables-nft prints this.

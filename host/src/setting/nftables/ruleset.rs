@@ -3,10 +3,49 @@
 //! nft prints a layout of its own: newlines for semicolons, sets sorted and single elements without
 //! braces, priorities by name, default policies. Counters keep counting.
 
-use super::NftFamily;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 // Limit of nesting.
 const DEEPEST: usize = 32;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NftFamily {
+    #[default]
+    Inet,
+    Ip,
+    Ip6,
+    Arp,
+    Bridge,
+    Netdev,
+}
+
+impl NftFamily {
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Inet, Self::Ip, Self::Ip6, Self::Arp, Self::Bridge, Self::Netdev]
+            .into_iter()
+            .find(|family| family.name() == name)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inet => "inet",
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
+            Self::Arp => "arp",
+            Self::Bridge => "bridge",
+            Self::Netdev => "netdev",
+        }
+    }
+}
+
+impl fmt::Display for NftFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum RulesetPart {

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 
-use super::SocketKnob;
+use serde::{Deserialize, Serialize};
+
 use crate::root::ExplainedErrno;
 use crate::sys::sockopt::{set_word, word};
 
@@ -21,6 +22,53 @@ const PATH_MTU: [&str; 6] = ["dont", "want", "do", "probe", "interface", "omit"]
 // The kernel rounds up to `SOCK_MIN_RCVBUF` (net/sock.h, Linux 6.18), which depends on the size of
 // its structures and has never been larger.
 const LARGEST_MINIMUM: u32 = 8192;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SocketKnob {
+    /// SO_INCOMING_CPU: a CPU, or `none`. Reuseport groups use it since Linux 6.2. The kernel sets
+    /// it itself on a connected socket.
+    IncomingCpu,
+    /// SO_BUSY_POLL in microseconds. Raising it requires CAP_NET_ADMIN in the initial user
+    /// namespace (`sk_setsockopt` of net/core/sock.c, Linux 6.18).
+    BusyPoll,
+    /// The receive buffer in bytes as the kernel counts it, twice the requested size, and ` by
+    /// default` if the process requested none (SO_RCVBUFFORCE, SO_BUF_LOCK). Before Linux 5.14 the
+    /// kernel does not report that, so never ` by default`. The kernel accepts only even numbers,
+    /// and rounds up to about 2300. More than `net.core.rmem_max`, which is in requested bytes,
+    /// requires CAP_NET_ADMIN in the initial user namespace.
+    ReceiveBuffer,
+    /// IP_MTU_DISCOVER, or IPV6_MTU_DISCOVER for a socket for IPv6 only: `want`, `dont`, `do`,
+    /// `probe`, `interface` or `omit`. For a dual-stack socket it is that of IPv4, and IPv6 stays
+    /// as it is, because only IPv4 has an ID in each packet. With `do` the kernel creates no IP ID
+    /// (`__ip_select_ident`), and refuses packets larger than the path MTU.
+    PathMtu,
+}
+
+impl SocketKnob {
+    pub(crate) const ALL: [Self; 4] =
+        [SocketKnob::IncomingCpu, SocketKnob::BusyPoll, SocketKnob::ReceiveBuffer, SocketKnob::PathMtu];
+
+    /// For people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            SocketKnob::IncomingCpu => "incoming CPU",
+            SocketKnob::BusyPoll => "busy polling",
+            SocketKnob::ReceiveBuffer => "receive buffer",
+            SocketKnob::PathMtu => "path MTU discovery",
+        }
+    }
+
+    /// For captures.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            SocketKnob::IncomingCpu => "incoming_cpu",
+            SocketKnob::BusyPoll => "busy_poll",
+            SocketKnob::ReceiveBuffer => "receive_buffer",
+            SocketKnob::PathMtu => "path_mtu",
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OptionValue {
@@ -112,7 +160,7 @@ impl OptionValue {
                 match PATH_MTU.get(number as usize) {
                     Some(_) => Ok(OptionValue::PathMtu(number)),
                     None => Err(io::Error::other(format!(
-                        "the kernel tells {number}, which is none that is known"
+                        "the kernel reports {number}, which is not a known value"
                     ))),
                 }
             }

@@ -9,9 +9,12 @@ use std::os::fd::OwnedFd;
 use rustix::net::sockopt::socket_cookie;
 
 use super::program::SteeringMaps;
+use crate::netlink::sock_diag::SocketProtocol;
 use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
+use crate::process::copy::copy;
+use crate::process::owners::DescriptorOwners;
+use crate::reuseport::{self, ChoosingProgram, GroupChooser};
 use crate::root::ExplainedErrno;
-use crate::stage::socket::{ChoosingProgram, DescriptorOwners, GroupChooser, SocketProtocol, choosers, copy};
 use crate::{Host, Known};
 
 pub(super) enum GroupSteering {
@@ -57,7 +60,7 @@ pub(super) fn steering(
     protocol: SocketProtocol,
     sockets: &BTreeMap<u64, DiagSocket>,
 ) -> io::Result<GroupSteering> {
-    let mut members = choosers(protocol)?;
+    let mut members = reuseport::ask(protocol)?;
     members.retain(|member| sockets.contains_key(&member.cookie));
     let Some(first) = members.first() else { return Ok(GroupSteering::None) };
     if members.iter().any(|other| (&other.chooser, &other.program) != (&first.chooser, &first.program)) {

@@ -6,8 +6,10 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::group::{GroupMembers, GroupSteering, sockets, steering};
+use super::placed;
 use super::program::{SteeringMaps, detach, possible_cpus};
-use super::{ReuseportGroup, SteeredSocket, SteeredSockets, SteeringTable, placed};
+use super::steered::{SteeredSocket, SteeredSockets};
+use super::table::{ReuseportGroup, SteeringTable};
 use crate::root::ExplainedErrno;
 
 // Spare places for workers that are added later. A place needs 8 bytes, and 8 bytes per CPU.
@@ -152,7 +154,7 @@ fn change(
     for cookie in news {
         let place = free.next().ok_or_else(|| {
             SteeringFailure::Reason(format!(
-                "the program has no place for socket {cookie}: undo it and apply it anew"
+                "the program has no place for socket {cookie}: undo it and apply it again"
             ))
         })?;
         puts.push((place, cookie));
@@ -220,7 +222,7 @@ fn permitted(failure: SteeringFailure) -> SteeringFailure {
 fn explained(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ (libc::EPERM | libc::EACCES)) => {
-            let words = "it takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_SYS_PTRACE, so run it as root";
+            let words = "this requires CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_SYS_PTRACE: run it as root";
             ExplainedErrno { errno, words: words.into() }.into()
         }
         _ => error,

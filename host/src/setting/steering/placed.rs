@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::SteeringTable;
+use super::table::SteeringTable;
 
 /// `struct entry` of bpf/steer.bpf.c: cookie and place. In a CPU's row the cookie is 0 and the
 /// place is the index of its first socket entry, with their number in the upper 32 bits.

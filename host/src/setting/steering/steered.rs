@@ -1,13 +1,8 @@
 //! Counts of the steering program of a group.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-
-use super::{ReuseportGroup, live};
-use crate::stage::socket::SocketProtocol;
-use crate::{Host, HostError};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SteeredSockets {
@@ -26,21 +21,4 @@ pub struct SteeredSocket {
     pub present: bool,
     /// Packets sent to it by the program, by arrival CPU, without zeros. For TCP, connections.
     pub packets_by_cpu: BTreeMap<u32, u64>,
-}
-
-/// Counts of linerate's program since it was attached, and per socket since it was added; `None` if
-/// it is not attached.
-///
-/// # Errors
-/// As for reading [`crate::Setting::Steering`]: [`HostError::is_gone`] if no socket is bound to the
-/// address, and another error if the calling thread is in another network namespace.
-pub fn steered(
-    host: &Host,
-    namespace: u64,
-    protocol: SocketProtocol,
-    local: SocketAddr,
-) -> Result<Option<SteeredSockets>, HostError> {
-    let group = ReuseportGroup { namespace, protocol, local };
-    let what = format!("reading what the steering program of {} did", group.address());
-    host.call(&format!("steered/{}/{local}", protocol.name()), &what, || live::steered(&group))
 }

@@ -1,6 +1,7 @@
 use std::process::{Child, Command};
 
 use super::*;
+use crate::Setting;
 use crate::SettingError;
 
 const STAT: &str = "/proc/812/task/813/stat";

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::ConntrackState;
+use super::{ConntrackState, FilterState};
 use crate::counter::{CountedUnit, Counter};
-use crate::stage::{PacketPath, StageName};
+use crate::stage::name::StageName;
 use crate::{Host, HostError, Known};
 
 pub(super) const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
@@ -67,8 +67,8 @@ const COUNTED: [(&str, CountedUnit); 4] = [
     ("invalid", CountedUnit::Events),
 ];
 
-pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
-    let conntrack = path.filter.conntrack.value().and_then(Option::as_ref);
+pub(in crate::stage) fn counters(filter: &FilterState) -> Vec<Counter> {
+    let conntrack = filter.conntrack.value().and_then(Option::as_ref);
     let Some(statistics) = conntrack.and_then(|conntrack| conntrack.statistics.value()) else {
         return Vec::new();
     };
@@ -89,6 +89,7 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
 mod tests {
     use super::*;
     use crate::Scope;
+    use crate::stage::PacketPath;
 
     /// Captured on Linux 6.18, with nonzero numbers put in.
     const CAPTURED: &str = "entries  clashres found new invalid ignore delete chainlength insert insert_failed drop \
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_stage_counts_packets_that_found_no_entry() {
-        let counters = counters(&PacketPath::observe(&host("31\n", CAPTURED), &Scope::default()));
+        let counters = counters(&PacketPath::observe(&host("31\n", CAPTURED), &Scope::default()).filter);
         let shown: Vec<(&str, u64)> =
             counters.iter().map(|counter| (&*counter.name, counter.value)).collect();
         assert_eq!(shown, [("drop", 17), ("insert_failed", 11), ("early_drop", 1), ("invalid", 3)]);

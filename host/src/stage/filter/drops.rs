@@ -6,7 +6,7 @@ use crate::amount;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "filter.rule-drops",
     title: "Firewall rules drop packets that the host received",
     why: "A packet that a rule drops at prerouting or input was received and routed, but no socket gets it and no \
@@ -108,7 +108,7 @@ fn has_rules(filter: &FilterState) -> bool {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::filter::NftTable;
+    use crate::netlink::nfnetlink::table::NftTable;
     use crate::stage::socket::sample::{host, later, service};
 
     fn path(received: u64, delivered: u64, errors: u64) -> PacketPath {

@@ -8,7 +8,7 @@ use crate::setting::{NftFamily, SettingValue};
 use crate::stage::HostView;
 use crate::{Known, Setting};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "filter.hooks-without-rules",
     title: "Tables without a rule are at netfilter's hooks",
     why: "A table's chains are called at each of their hooks, for each packet, with or without rules. \

@@ -6,7 +6,7 @@ use crate::netlink::XdpAttachKind;
 use crate::stage::HostView;
 use crate::stage::link::DeviceKind;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "filter.generic-xdp",
     title: "An XDP program runs in generic mode",
     why: "In generic mode the program runs after the driver has created a socket buffer for the packet, \

@@ -22,7 +22,7 @@ const TABLE: &str = "linerate_notrack";
 /// Commands for more services would be a list, not a remedy.
 const MOST_PORTS: usize = 8;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "filter.conntrack-for-udp",
     title: "Packets of a UDP service are tracked",
     why: "Connection tracking looks up each packet in its table, and creates an entry for each new flow, \

@@ -1,74 +1,12 @@
 //! Tables of nftables and iptables.
 
-use std::{fmt, io};
-
-use serde::{Deserialize, Serialize};
+use std::io;
 
 use super::IptablesTableState;
 use super::modules::KernelModules;
-use crate::netlink::nfnetlink::table;
-use crate::sys::iptables;
+use crate::netlink::nfnetlink::table::{self, NftTable};
+use crate::sys::iptables::{self, IpFamily};
 use crate::{Host, Known};
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NftTable {
-    /// `ip`, `ip6`, `inet`, `netdev`, ...
-    pub family: String,
-    pub name: String,
-    /// A jump to one of its chains counts as another rule.
-    pub rules: u32,
-    /// Number of chains at a hook. Packets reach the others only by a jump.
-    pub hooks: u32,
-    /// Whether a chain at a hook drops what no rule accepts.
-    pub drops: bool,
-    /// Whether a chain with rules is at a hook before connection tracking, where `notrack` rules
-    /// have to be.
-    pub before_tracking: bool,
-    /// `flags dormant`.
-    pub dormant: bool,
-    /// The chains at a hook.
-    pub base_chains: Vec<BaseChain>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct BaseChain {
-    pub name: String,
-    /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress` or `egress`.
-    pub hook: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct IptablesTable {
-    /// Rules, and ends of user chains.
-    pub rules: u32,
-    /// Number of hooks it is at.
-    pub hooks: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum IpFamily {
-    Ip,
-    Ip6,
-}
-
-impl fmt::Display for IpFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            IpFamily::Ip => "ip",
-            IpFamily::Ip6 => "ip6",
-        })
-    }
-}
-
-impl IpFamily {
-    pub(super) fn names_path(self) -> String {
-        format!("/proc/net/{self}_tables_names")
-    }
-}
 
 pub(super) fn nftables(host: &Host, modules: &KernelModules) -> Known<Vec<NftTable>> {
     // Tables belong to nf_tables.
@@ -91,7 +29,7 @@ pub(super) fn nftables(host: &Host, modules: &KernelModules) -> Known<Vec<NftTab
 pub(super) fn iptables(host: &Host) -> Known<Vec<IptablesTableState>> {
     let mut tables = Vec::new();
     for family in [IpFamily::Ip, IpFamily::Ip6] {
-        let path = family.names_path();
+        let path = format!("/proc/net/{family}_tables_names");
         match host.read(&path) {
             Ok(text) => match names(&text) {
                 Ok(names) => tables.extend(names.into_iter().map(|name| table_of(host, family, name))),
@@ -129,6 +67,7 @@ fn names(text: &str) -> Result<Vec<&str>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::iptables::IptablesTable;
 
     #[test]
     fn tables_of_iptables_are_read_by_name() {

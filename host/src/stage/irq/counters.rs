@@ -1,9 +1,10 @@
 //! Counters of interrupts per vector.
 
 use crate::counter::{CountedUnit, Counter};
-use crate::stage::{PacketPath, StageName};
+use crate::stage::PacketPath;
+use crate::stage::name::StageName;
 
-pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
     let interfaces = path.irq.interfaces.iter();
     let vectors = interfaces.flat_map(|item| {
         item.vectors.value().into_iter().flatten().map(move |vector| (item.interface.as_str(), vector))

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::interrupts::{self, InterruptLine};
 use super::served::{ServedQueues, VectorNames};
 use super::{InterfaceVectors, IrqState, IrqVector};
 use crate::cpu_set::ParseCpuSetError;
+use crate::interrupts::{self, InterruptLine};
 use crate::stage::softirq::NapiInstance;
 use crate::{CpuSet, Host, HostError, Known};
 

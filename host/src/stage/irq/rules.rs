@@ -1,21 +1,18 @@
 //! Rules about the placement of interrupts.
 
-mod isolated;
-mod not_hint;
-mod one_node;
-mod owner_conflict;
-mod stacked;
+pub(in crate::stage) mod isolated;
+pub(in crate::stage) mod not_hint;
+pub(in crate::stage) mod one_node;
+pub(in crate::stage) mod owner_conflict;
+pub(in crate::stage) mod stacked;
 
 use std::collections::BTreeMap;
 
 use super::IrqVector;
 use crate::CpuSet;
-use crate::finding::{Rule, RuleMatch};
+use crate::finding::RuleMatch;
 use crate::setting::{Setting, SettingValue};
 use crate::stage::{HostView, PacketPath, spread};
-
-pub(super) const RULES: &[Rule] =
-    &[one_node::RULE, stacked::RULE, isolated::RULE, not_hint::RULE, owner_conflict::RULE];
 
 const CAVEATS: &str = "Somebody put them there on purpose, for example to keep CPUs free for a service that \
                        does not use the network. A program that sets them must leave them alone, or it \

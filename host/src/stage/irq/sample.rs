@@ -1,8 +1,9 @@
 //! Machines for the tests of rules: one interface, `eth0`, whose vector of queue n is interrupt 100
 //! + n.
 
+use crate::Scope;
 use crate::recording::{HostRecording, RecordedEntry};
-use crate::stage::{PacketPath, Scope};
+use crate::stage::PacketPath;
 use crate::{CpuSet, Host};
 
 /// CPU lists in the kernel's notation.

@@ -8,7 +8,7 @@ use crate::setting::SettingValue;
 use crate::stage::HostView;
 use crate::{CpuSet, Setting, Severity};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "link.far-node",
     title: "Packets are processed on another NUMA node than that of their NIC",
     why: "A NIC writes packets and descriptors into the memory or cache of its own node. CPUs of another \

@@ -7,7 +7,7 @@ use crate::stage::socket::{ServiceSockets, SocketProtocol};
 use crate::stage::{HostView, PacketPath};
 use crate::{Known, Setting, Severity};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "link.gro-for-udp",
     title: "Packets of a UDP service are looked at for merging, which never happens",
     why: "Generic receive offload compares each packet with those held back, to merge packets of one stream. \
@@ -91,7 +91,7 @@ fn on(link: &LinkState, service: &ServiceSockets) -> Option<RuleMatch> {
     }
     let interface = &link.interface;
     let title = format!(
-        "GRO is on for {interface}, and the UDP service on {} does not take merged datagrams",
+        "GRO is on for {interface}, and the UDP service on {} does not accept merged datagrams",
         service.local
     );
     let setting = Setting::Offload { interface: interface.clone(), offload: Offload::GenericReceive };

@@ -8,7 +8,7 @@ use crate::setting::SettingValue;
 use crate::stage::HostView;
 use crate::{Setting, Severity};
 
-pub(super) const HARDWARE_DROPS: Rule = Rule {
+pub(in crate::stage) const HARDWARE_DROPS: Rule = Rule {
     id: "link.hardware-drops",
     title: "The NIC loses packets before the kernel sees them",
     why: "A NIC puts a frame into memory only where the driver left it a descriptor. When the CPU that polls a queue is \
@@ -28,7 +28,7 @@ pub(super) const HARDWARE_DROPS: Rule = Rule {
     check: hardware_drops,
 };
 
-pub(super) const RING_SMALL: Rule = Rule {
+pub(in crate::stage) const RING_SMALL: Rule = Rule {
     id: "link.ring-small",
     title: "Receive rings run dry at peaks and could be longer",
     why: "A ring holds packets while its CPU is busy with others. Short rings lose packets in bursts of a \
@@ -44,7 +44,7 @@ pub(super) const RING_SMALL: Rule = Rule {
     check: ring_small,
 };
 
-pub(super) const ALLOWANCE_EXCEEDED: Rule = Rule {
+pub(in crate::stage) const ALLOWANCE_EXCEEDED: Rule = Rule {
     id: "link.allowance-exceeded",
     title: "The cloud holds packets back because the instance's allowance is used up",
     why: "An instance has allowances of bandwidth, packets per second and tracked connections. Traffic above \

@@ -7,7 +7,8 @@ use super::loss_names::{LossReason, of_driver};
 use crate::Severity;
 use crate::amount;
 use crate::counter::{CountedUnit, Counter};
-use crate::stage::{HostView, PacketPath, StageName};
+use crate::stage::name::StageName;
+use crate::stage::{HostView, PacketPath};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LossCounter {
@@ -156,7 +157,7 @@ fn percent(share: f64) -> String {
 }
 
 /// Received, sent and lost packets per interface.
-pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
     path.link.iter().flat_map(of_link).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{BridgePort, DeviceKind, LinkDriver, LinkState, SriovState};
-use crate::stage::Scope;
+use crate::Scope;
 use crate::{Host, HostError, Known};
 
 const INTERFACES: &str = "/sys/class/net";

@@ -7,7 +7,7 @@ use crate::stage::HostView;
 use crate::stage::softirq::traffic;
 use crate::{CpuSet, Known, Setting, Severity};
 
-pub(super) const SINGLE: Rule = Rule {
+pub(in crate::stage) const SINGLE: Rule = Rule {
     id: "link.single-queue",
     title: "All packets come in by one receive queue",
     why: "A receive queue has one interrupt, and one CPU at a time polls it. With a single queue that CPU does all the work \
@@ -24,7 +24,7 @@ pub(super) const SINGLE: Rule = Rule {
     check: single,
 };
 
-pub(super) const BELOW_CPUS: Rule = Rule {
+pub(in crate::stage) const BELOW_CPUS: Rule = Rule {
     id: "link.queues-below-cpus",
     title: "There are fewer receive queues than CPUs",
     why: "CPUs without a queue receive no packets. Unless RPS gives them some, they only run threads, whose \
@@ -208,7 +208,7 @@ fn evidence(matched: RuleMatch, link: &LinkState, cpus: QueueCpus) -> RuleMatch 
             let offered = offered(*channels);
             matched.evidence("receiving channels the device offers", offered, read_from)
         }
-        Some(None) => matched.evidence("channels", "the driver does not tell or set them", read_from),
+        Some(None) => matched.evidence("channels", "the driver neither reports nor sets them", read_from),
         None => matched,
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::finding::RuleMatch;
+use crate::Scope;
+use crate::finding::{Rule, RuleMatch};
 use crate::setting::SettingValue;
 use crate::stage::irq::{InterfaceVectors, IrqVector};
 use crate::stage::machine::NumaNode;
 use crate::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, SocketState};
 use crate::stage::softirq::{InterfaceRps, RpsQueue};
-use crate::stage::{HostView, PacketPath, Scope};
+use crate::stage::{HostView, PacketPath};
 use crate::{CpuSet, Host, Severity};
 
 /// A host with only these CPUs and one interface that is up.
@@ -308,7 +309,10 @@ fn gro_is_found_where_the_host_takes_in_udp_only() {
     let mut path = with_gro(10_000_000, 5_000, vec![plain()]);
     let (severity, title, commands) = one(&gro::RULE, &HostView::once(&path));
     assert_eq!(severity, Severity::Low);
-    assert_eq!(title, "GRO is on for eth0, and the UDP service on 0.0.0.0:53 does not take merged datagrams");
+    assert_eq!(
+        title,
+        "GRO is on for eth0, and the UDP service on 0.0.0.0:53 does not accept merged datagrams"
+    );
     assert_eq!(commands, ["ethtool -K eth0 generic-receive-offload off"]);
     path.link[0].bridge = Known::Value(Some(BridgePort::default()));
     assert!(none(&gro::RULE, &HostView::once(&path)), "a bridge's packets gain from it");

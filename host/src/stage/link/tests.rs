@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Scope;
 use crate::recording::{HostRecording, RecordedEntry};
-use crate::stage::{HostView, PacketPath, Scope};
+use crate::stage::{HostView, PacketPath, STAGES, StageName};
 use crate::{Host, Known};
 
 /// A tree of an interface with four queues and a device. Later files replace earlier ones.
@@ -187,7 +188,7 @@ proptest! {
     ) {
         let path = PacketPath::observe(&host(&[(file, &content)]), &Scope::default());
         prop_assert_eq!(path.link.len(), 1);
-        for rule in RULES {
+        for rule in STAGES.iter().filter(|stage| stage.name == StageName::Link).flat_map(|stage| stage.rules) {
             let _ = rule.findings(&HostView::once(&path));
         }
         let _ = losses::counters(&path);

@@ -6,7 +6,7 @@ use crate::setting::SettingValue;
 use crate::stage::HostView;
 use crate::{Known, Setting, Severity};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "link.vf-unused",
     title: "Virtual machines go through a bridge, though the NIC has virtual functions",
     why: "Each packet of a virtual machine on a bridge is handled by the host's softirq, a tap and vhost, \

@@ -41,7 +41,7 @@ pub(super) fn driver(host: &Host, online: &Known<CpuSet>) -> Known<Option<String
     }
 }
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "machine.governor",
     title: "CPUs do not run at full frequency",
     why: "The governor decides how fast a CPU runs. `powersave` keeps it at its lowest frequency, except \

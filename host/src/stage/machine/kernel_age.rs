@@ -117,7 +117,7 @@ const LATER: &[KernelChange] = &[
     ),
 ];
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "machine.kernel-age",
     title: "Later kernels do more for UDP",
     why: "The receive and transmit paths of UDP keep changing. The listed changes came after this kernel and \

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
+use super::MachineState;
 use crate::counter::{CountedUnit, Counter};
-use crate::stage::{PacketPath, StageName};
+use crate::stage::name::StageName;
 use crate::{CpuSet, Host, Known};
 
 pub(super) const PATH: &str = "/proc/stat";
@@ -108,8 +109,8 @@ pub(crate) fn cpu_times(text: &str) -> Result<Vec<CpuTimes>, String> {
     if times.is_empty() { Err("no line of a CPU".to_owned()) } else { Ok(times) }
 }
 
-pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
-    let times = path.machine.cpu_times.value().map_or(&[][..], Vec::as_slice);
+pub(in crate::stage) fn counters(machine: &MachineState) -> Vec<Counter> {
+    let times = machine.cpu_times.value().map_or(&[][..], Vec::as_slice);
     let of = |time: &CpuTimes| {
         let place = format!("cpu {}", time.cpu);
         let parts = [

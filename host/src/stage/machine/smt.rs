@@ -20,7 +20,7 @@ pub(super) fn control(host: &Host) -> Known<Option<String>> {
     }
 }
 
-pub(super) const SHARED: Rule = Rule {
+pub(in crate::stage) const SHARED: Rule = Rule {
     id: "machine.smt",
     title: "Hardware threads share cores",
     why: "Two hardware threads of a core share its execution units and its first caches. A thread of the \
@@ -56,7 +56,7 @@ fn check_shared(view: &HostView<'_>) -> Vec<RuleMatch> {
     )]
 }
 
-pub(super) const OFF: Rule = Rule {
+pub(in crate::stage) const OFF: Rule = Rule {
     id: "machine.smt-off",
     title: "Hardware threads are switched off on a busy host",
     why: "If all CPUs are busy, the second hardware thread of each core uses the core while the first waits \

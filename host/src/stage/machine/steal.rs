@@ -10,7 +10,7 @@ const FEWEST_TICKS: u64 = 100;
 const NOTABLE: f64 = 0.01;
 const HEAVY: f64 = 0.10;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "machine.steal",
     title: "The hypervisor takes CPU time",
     why: "Steal is time in which a virtual CPU had work and the hypervisor ran something else. Packets wait in the \

@@ -2,11 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use super::{NumaNode, cpu_list};
+use super::NumaNode;
 use crate::{CpuSet, Host, Known};
 
 const NODES: &str = "/sys/devices/system/node";
 const CPUS: &str = "/sys/devices/system/cpu";
+
+/// An empty set, as of a node without CPUs, is an empty line. An empty file is an error.
+pub(super) fn cpu_list(host: &Host, path: &str) -> Known<CpuSet> {
+    match host.read(path) {
+        Ok(text) if text.is_empty() => Known::unknown(format!("{path}: empty")),
+        Ok(text) => match CpuSet::from_list(&text) {
+            Ok(set) => Known::Value(set),
+            Err(error) => Known::unknown(format!("{path}: {error}")),
+        },
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
 
 /// Nodes with CPUs.
 pub(super) fn nodes(host: &Host) -> Known<Vec<NumaNode>> {

@@ -16,7 +16,7 @@ pub(super) fn of_udp(host: &Host) -> Known<Option<bool>> {
     }
 }
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "route.early-demux",
     title: "Early demux looks for connected sockets where there are none",
     why: "For each UDP packet the kernel first looks for a socket connected to its sender, to take the route \

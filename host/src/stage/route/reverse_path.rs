@@ -17,7 +17,7 @@ const RECEIVED: &str = "Ip.InReceives";
 /// Share of received packets from which the filter's drops are reported.
 const NOTABLE_SHARE: f64 = 0.001;
 
-pub(super) const VALIDATION: Rule = Rule {
+pub(in crate::stage) const VALIDATION: Rule = Rule {
     id: "route.source-validation",
     title: "Each packet's source is looked up too",
     why: "With rp_filter on, in either mode, the kernel looks up the route of each IPv4 packet a second \
@@ -98,7 +98,7 @@ fn describe(matched: RuleMatch, interface: &InterfaceRoute, needs_accept_local: 
     matched
 }
 
-pub(super) const DROPS: Rule = Rule {
+pub(in crate::stage) const DROPS: Rule = Rule {
     id: "route.reverse-path-drops",
     title: "The reverse-path filter drops packets",
     why: "A packet whose source is routed by another interface than it came by is dropped in strict mode \

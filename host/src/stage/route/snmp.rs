@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::RouteState;
 use crate::counter::{CountedUnit, Counter};
-use crate::stage::{PacketPath, StageName};
+use crate::stage::name::StageName;
 use crate::{Host, Known};
 
 pub(super) const SNMP: &str = "/proc/net/snmp";
@@ -104,14 +105,14 @@ const COUNTED: &[(&str, CountedUnit, &str)] = &[
     ("Ip6ReasmFails", CountedUnit::Events, SNMP6),
 ];
 
-pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+pub(in crate::stage) fn counters(route: &RouteState) -> Vec<Counter> {
     let read = |(name, counts, file): &(&str, CountedUnit, &str)| {
         Some(Counter {
             stage: StageName::Route,
             place: "host".to_owned(),
             name: (*name).to_owned(),
             counts: *counts,
-            value: path.route.snmp(name)?,
+            value: route.snmp(name)?,
             read_from: (*file).to_owned(),
         })
     };
@@ -122,6 +123,7 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
 mod tests {
     use super::*;
     use crate::Scope;
+    use crate::stage::PacketPath;
 
     /// Captured on Linux 6.18, without some protocols.
     const CAPTURED: &str = "Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams InUnknownProtos \
@@ -165,7 +167,7 @@ mod tests {
             (NETSTAT, "TcpExt: IPReversePathFilter\nTcpExt: 7\n"),
             (SNMP6, "Ip6InNoRoutes 3\n"),
         ]);
-        let counters = counters(&PacketPath::observe(&host, &Scope::default()));
+        let counters = counters(&PacketPath::observe(&host, &Scope::default()).route);
         let shown: Vec<String> = counters
             .iter()
             .filter(|counter| counter.counts == CountedUnit::PacketsLost && counter.value > 0)

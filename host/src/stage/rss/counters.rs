@@ -1,9 +1,10 @@
 //! What the receive queues count.
 
 use crate::counter::{CountedUnit, Counter};
-use crate::stage::{PacketPath, StageName};
+use crate::stage::PacketPath;
+use crate::stage::name::StageName;
 
-pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
     let mut counters = Vec::new();
     for rss in &path.rss {
         for queue in rss.counts().unwrap_or_default() {

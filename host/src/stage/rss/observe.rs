@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{HashFields, IndirectionInfo, RssState, queue_counts};
+use super::{HashFields, RssState, queue_counts};
 use crate::netlink::qstats::QueueStatistics;
+use crate::setting::flow_hash::flow_hash;
+use crate::setting::rss_table::indirection;
 use crate::stage::link::LinkState;
 use crate::sys::ethtool::receive;
 use crate::{Host, HostError, Known};
@@ -46,19 +48,6 @@ impl RssState {
             queues: queue_counts::observe(link, statistics),
         }
     }
-}
-
-pub(crate) fn indirection(host: &Host, interface: &str) -> Result<IndirectionInfo, HostError> {
-    let what = format!("reading the indirection table of {interface}");
-    host.call(&format!("ethtool/{interface}/rss"), &what, || receive::indirection(interface))
-}
-
-/// By the flow type's name in ethtool(8).
-pub(crate) fn flow_hash(host: &Host, interface: &str, flow: &str) -> Result<HashFields, HostError> {
-    let what = format!("reading the hash fields of {interface} for {flow}");
-    host.call(&format!("ethtool/{interface}/flow-hash/{flow}"), &what, || {
-        receive::hash_fields(interface, flow)
-    })
 }
 
 fn fields(host: &Host, interface: &str) -> Known<Option<BTreeMap<String, HashFields>>> {

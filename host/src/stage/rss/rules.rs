@@ -1,21 +1,17 @@
 //! Rules about receive-side scaling.
 
 mod balance;
-mod hash;
-mod imbalance;
-mod single_flow;
-mod table_misses;
-mod table_uneven;
+pub(in crate::stage) mod hash;
+pub(in crate::stage) mod imbalance;
+pub(in crate::stage) mod single_flow;
+pub(in crate::stage) mod table_misses;
+pub(in crate::stage) mod table_uneven;
 
 use std::collections::BTreeMap;
 
 use super::RssState;
-use crate::finding::Rule;
 use crate::stage::link::{DeviceKind, LinkState};
 use crate::stage::{HostView, PacketPath};
-
-pub(super) const RULES: &[Rule] =
-    &[hash::RULE, table_misses::RULE, table_uneven::RULE, imbalance::RULE, single_flow::RULE];
 
 /// A NIC with several receive queues: virtual interfaces have no RSS.
 struct ScaledInterface<'a> {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{HashFields, QueueCounts, RssState};
+use crate::Scope;
+use crate::stage::PacketPath;
 use crate::stage::link::{DeviceKind, LinkDriver, LinkState};
 use crate::stage::transmit::TransmitState;
-use crate::stage::{PacketPath, Scope};
 use crate::{CpuSet, Host, Known};
 
 /// A hardware interface with this many queues each way, and nothing else known.

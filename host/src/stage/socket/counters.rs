@@ -2,9 +2,10 @@
 
 use super::{HostSockets, ServiceSockets, SocketState};
 use crate::counter::{CountedUnit, Counter};
-use crate::stage::{PacketPath, StageName};
+use crate::stage::PacketPath;
+use crate::stage::name::StageName;
 
-pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
     path.socket.counters()
 }
 

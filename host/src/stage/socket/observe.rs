@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::chooser::ChooserReader;
-use super::owners::DescriptorOwners;
+use super::options::options;
 use super::proc_net::{PortRange, port_range, proc_net_sockets};
 use super::steering::{order, steering};
-use super::{HostSockets, ServiceSockets, SocketOwner, SocketProtocol, SocketState, options};
+use super::{HostSockets, ServiceSockets, SocketOwner, SocketProtocol, SocketState, is_loopback};
+use crate::Scope;
 use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
-use crate::stage::Scope;
+use crate::process::owners::DescriptorOwners;
+use crate::reuseport::ChooserReader;
 use crate::{Host, Known};
 
 /// A socket list of the kernel: one protocol and address family.
@@ -266,10 +267,6 @@ fn processes(
         SocketOwner { pid, name: name.clone() }
     };
     Known::Value(found.into_iter().map(named).collect())
-}
-
-pub(super) fn is_loopback(local: SocketAddr) -> bool {
-    local.ip().to_canonical().is_loopback()
 }
 
 /// A sysctl of `net.core`. In other network namespaces than the first, older kernels do not show

@@ -9,7 +9,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::copy::copy;
+use crate::process::copy::copy;
 use crate::setting::{SocketKnob, socket_words};
 use crate::sys::sockopt::{SOL_UDP, word};
 use crate::{Host, HostError};

@@ -1,21 +1,7 @@
 //! Rules about sockets.
 
-mod buffer;
-mod group;
-mod memory;
-mod sharing;
-mod steered;
-
-use crate::finding::Rule;
-
-pub(super) const RULES: &[Rule] = &[
-    sharing::SHARED_BY_THREADS,
-    steered::NOT_STEERED,
-    steered::MISMATCH,
-    group::IMBALANCE,
-    group::BELOW_QUEUES,
-    buffer::RECEIVE_DROPS,
-    memory::RULE,
-    buffer::SMALL,
-    buffer::GRO_SMALL,
-];
+pub(in crate::stage) mod buffer;
+pub(in crate::stage) mod group;
+pub(in crate::stage) mod memory;
+pub(in crate::stage) mod sharing;
+pub(in crate::stage) mod steered;

@@ -1,9 +1,10 @@
 //! Hosts with services, for tests of rules.
 
 use super::{ServiceSockets, SocketOptions, SocketOwner, SocketProtocol, SocketState};
+use crate::Scope;
+use crate::stage::PacketPath;
 use crate::stage::machine::NumaNode;
 use crate::stage::thread::{ServingEvidence, ServingThread};
-use crate::stage::{PacketPath, Scope};
 use crate::{CpuSet, Host, Known};
 
 /// A host of four CPUs, whose eth0 has a queue for each of these CPUs.

@@ -1,6 +1,6 @@
 //! Errors of a scope: no such process, or no socket on the port.
 
-use crate::stage::Scope;
+use crate::Scope;
 use crate::{Host, Known};
 
 use super::HostSockets;

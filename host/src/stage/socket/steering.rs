@@ -1,8 +1,8 @@
 //! How a reuseport group chooses a socket, as far as visible from outside.
 
-use super::chooser::{ChooserMember, ChooserReader, ChoosingProgram, GroupChooser};
-use super::owners::DescriptorOwners;
 use super::{SocketOwner, SocketProtocol, SocketState, SteeringState};
+use crate::process::owners::DescriptorOwners;
+use crate::reuseport::{ChooserMember, ChooserReader, ChoosingProgram, GroupChooser};
 use crate::stage::machine;
 use crate::{Host, Known};
 
@@ -89,8 +89,8 @@ fn incoming_cpu_is_honoured(host: &Host) -> bool {
 mod tests {
     use super::*;
     use crate::HostRecording;
+    use crate::Scope;
     use crate::recording::RecordedEntry;
-    use crate::stage::Scope;
     use crate::stage::socket::HostSockets;
 
     /// A service of two sockets that a process holds.

@@ -2,11 +2,12 @@
 
 use super::SoftnetCpu;
 use crate::counter::{CountedUnit, Counter};
-use crate::stage::{PacketPath, StageName};
+use crate::stage::PacketPath;
+use crate::stage::name::StageName;
 
 const SOFTNET: &str = "/proc/net/softnet_stat";
 
-pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
     let softnet = path.softirq.softnet.value().map_or(&[][..], Vec::as_slice);
     let mut found: Vec<Counter> = softnet.iter().flat_map(of_cpu).collect();
     let net_rx = path.softirq.net_rx.value().into_iter().flatten();

@@ -1,29 +1,19 @@
 //! Rules about packet processing.
 
-mod backlog_drops;
-mod livelock_risk;
-mod rps_crosses_node;
-mod rps_missing;
-mod rps_on_sibling;
-mod skew;
-mod squeezed;
+pub(in crate::stage) mod backlog_drops;
+pub(in crate::stage) mod livelock_risk;
+pub(in crate::stage) mod rps_crosses_node;
+pub(in crate::stage) mod rps_missing;
+pub(in crate::stage) mod rps_on_sibling;
+pub(in crate::stage) mod skew;
+pub(in crate::stage) mod squeezed;
 
 use std::collections::BTreeMap;
 
 use crate::CpuSet;
-use crate::finding::{Rule, RuleMatch};
+use crate::finding::RuleMatch;
 use crate::setting::{QueueDirection, Setting, SettingValue};
 use crate::stage::PacketPath;
-
-pub(super) const RULES: &[Rule] = &[
-    rps_missing::RULE,
-    rps_crosses_node::RULE,
-    rps_on_sibling::RULE,
-    skew::RULE,
-    backlog_drops::RULE,
-    squeezed::RULE,
-    livelock_risk::RULE,
-];
 
 /// Adds a change of RPS of a receive queue, unless it is set already.
 fn with_rps(matched: RuleMatch, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> RuleMatch {

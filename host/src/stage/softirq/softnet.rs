@@ -24,9 +24,11 @@ pub(crate) fn parse(text: &str, online: Option<&CpuSet>) -> Result<Vec<SoftnetCp
         let (Some(processed), Some(dropped), Some(time_squeeze)) = (column(0), column(1), column(2)) else {
             return Err(error(format!("{} columns", columns.len())));
         };
-        let cpu = columns.get(12).copied().or(next_online).ok_or_else(|| {
-            error("does not say of which CPU it is, and the CPUs that are online are not known".to_owned())
-        })?;
+        let cpu = columns
+            .get(12)
+            .copied()
+            .or(next_online)
+            .ok_or_else(|| error("has no CPU number, and the online CPUs are unknown".to_owned()))?;
         found.push(SoftnetCpu {
             cpu,
             processed,
@@ -81,7 +83,7 @@ mod tests {
         let lines = parse(OLD, Some(&online)).expect("parsed");
         assert_eq!(lines.iter().map(|line| line.cpu).collect::<Vec<_>>(), [0, 4]);
         assert_eq!((lines[1].dropped, lines[1].received_rps, lines[1].flow_limit), (2, Some(10), None));
-        assert!(parse(OLD, None).expect_err("unknown CPUs").starts_with("line 1: does not say of which CPU"));
+        assert!(parse(OLD, None).expect_err("unknown CPUs").starts_with("line 1: has no CPU number"));
         let one = CpuSet::from_list("0").expect("a list");
         assert!(parse(OLD, Some(&one)).expect_err("a line too many").starts_with("line 2: "));
     }

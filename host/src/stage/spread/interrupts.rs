@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{near, order, usable_cpus, worth};
+use super::order::{near, order, usable_cpus, worth};
 use crate::CpuSet;
 use crate::stage::PacketPath;
 use crate::stage::irq::IrqVector;

@@ -6,8 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::finding::Severity;
+use crate::stage::HostView;
 use crate::stage::irq::sample;
-use crate::stage::{HostView, STAGES, StageName};
+use crate::stage::list::STAGES;
+use crate::stage::name::StageName;
 use crate::{CpuSet, Known};
 
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{PacketSpread, RpsTarget};
+use super::order::{PacketSpread, RpsTarget};
 use crate::CpuSet;
 use crate::stage::PacketPath;
 use crate::stage::machine::MachineState;

@@ -1,21 +1,8 @@
 //! The state of system call auditing.
 
-use serde::{Deserialize, Serialize};
-
 use super::AuditState;
-use crate::sys::audit;
+use crate::sys::audit::{self, AuditRules};
 use crate::{Host, HostError, Known};
-
-/// `AUDIT_LIST_RULES`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct AuditRules {
-    pub count: u32,
-    /// Whether one is `never,task` without conditions, as some distributions ship: tasks started
-    /// since then have no audit context, and their system calls cost nothing (audit_alloc in
-    /// kernel/auditsc.c).
-    pub never_task: bool,
-}
 
 impl AuditState {
     /// The kernel answers only in the initial user namespace, and lists rules only with

@@ -2,10 +2,11 @@
 
 use super::ServingThread;
 use crate::counter::{CountedUnit, Counter};
-use crate::stage::{PacketPath, StageName};
+use crate::stage::PacketPath;
+use crate::stage::name::StageName;
 
 /// CPU time of each serving thread, in user mode and in the kernel.
-pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
     path.thread.serving.value().into_iter().flatten().flat_map(times).collect()
 }
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::syscall::{Architecture, DescriptorCall, ThreadActivity};
-use super::task::{TaskStat, allowed, watched};
 use super::{
     AuditState, CpuQuota, ServingEvidence, ServingThread, TICKS_PER_SECOND, ThreadState, ThreadWatch,
 };
+use crate::process::task::{TaskStat, allowed, watched};
 use crate::stage::socket::{HostSockets, SocketProtocol};
 use crate::{Host, HostError, Known};
 
@@ -244,7 +244,7 @@ pub(super) fn polled(
 ) -> Option<BTreeSet<u64>> {
     let info = host.read(&format!("/proc/{pid}/fdinfo/{descriptor}")).ok()?;
     let own: BTreeSet<u64> = sockets.values().copied().collect();
-    let inode = |watched: super::task::EpollTarget| match watched.inode {
+    let inode = |watched: crate::process::task::EpollTarget| match watched.inode {
         Some(inode) => own.contains(&inode).then_some(inode),
         None => sockets.get(&watched.descriptor).copied(),
     };
@@ -361,8 +361,8 @@ fn ended(error: &HostError) -> bool {
 mod tests {
     use super::*;
     use crate::HostRecording;
+    use crate::Scope;
     use crate::recording::{RecordedEntry, RecordedFailure};
-    use crate::stage::Scope;
 
     /// A process 50 with sockets 700 (descriptor 3) and 701 (4) on one port.
     struct Tree(HostRecording);

@@ -1,21 +1,12 @@
 //! Rules about the threads of a service.
 
-mod audit;
-mod held_back;
-mod placement;
-mod unpinned;
+pub(in crate::stage) mod audit;
+pub(in crate::stage) mod held_back;
+pub(in crate::stage) mod placement;
+pub(in crate::stage) mod unpinned;
 
-use crate::finding::{Rule, RuleMatch};
+use crate::finding::RuleMatch;
 use crate::stage::thread::ServingThread;
-
-pub(super) const RULES: &[Rule] = &[
-    unpinned::UNPINNED,
-    placement::FAR_NODE,
-    placement::NOT_WITH_QUEUE,
-    placement::ON_SIBLING,
-    held_back::RULE,
-    audit::AUDIT,
-];
 
 fn with_allowed_cpus(matched: RuleMatch, threads: &[&ServingThread]) -> RuleMatch {
     threads.iter().take(ServingThread::SHOWN).fold(matched, |matched, thread| {

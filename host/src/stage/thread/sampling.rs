@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::observe::{directory, doing, polled, task};
 use super::syscall::{Architecture, DescriptorCall, ThreadActivity};
-use super::task::{TaskStat, allowed};
+use crate::process::task::{TaskStat, allowed};
 use crate::stage::socket::ServiceSockets;
 use crate::{CpuSet, Host, Known};
 

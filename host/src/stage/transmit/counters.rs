@@ -1,11 +1,12 @@
 //! Packets sent, and lost on transmit.
 
 use crate::counter::{CountedUnit, Counter};
-use crate::stage::{PacketPath, StageName};
+use crate::stage::PacketPath;
+use crate::stage::name::StageName;
 
 use super::{QdiscState, TransmitQueueState};
 
-pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
     let mut counters = Vec::new();
     for transmit in &path.transmit {
         let interface = &transmit.interface;

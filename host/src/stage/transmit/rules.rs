@@ -1,22 +1,19 @@
 //! Rules about transmit.
 
-mod qdisc_drops;
-mod queue_stuck;
-mod single_queue;
-mod xps_missing;
-mod xps_wrong;
+pub(in crate::stage) mod qdisc_drops;
+pub(in crate::stage) mod queue_stuck;
+pub(in crate::stage) mod single_queue;
+pub(in crate::stage) mod xps_missing;
+pub(in crate::stage) mod xps_wrong;
 
 use std::collections::BTreeMap;
 
 use super::TransmitState;
 use crate::CpuSet;
-use crate::finding::{Rule, RuleMatch};
+use crate::finding::RuleMatch;
 use crate::setting::{QueueDirection, Setting, SettingValue};
 use crate::stage::link::{DeviceKind, LinkState};
 use crate::stage::{HostView, PacketPath, spread};
-
-pub(super) const RULES: &[Rule] =
-    &[xps_missing::RULE, xps_wrong::RULE, single_queue::RULE, qdisc_drops::RULE, queue_stuck::RULE];
 
 struct TransmitNic<'a> {
     path: &'a PacketPath,

@@ -6,7 +6,7 @@
 use std::io;
 
 use super::{RuleSpec, flow_spec, ioctl};
-use crate::stage::rss::{HashFields, HashFunction, IndirectionInfo, NtupleRule};
+use crate::ethtool::{HashFields, HashFunction, IndirectionInfo, NtupleRule};
 
 const GET_HASH_FIELDS: u32 = 0x29;
 const SET_HASH_FIELDS: u32 = 0x2a;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use linerate_host::stage::Scope;
+use linerate_host::Scope;
 use linerate_host::stage::socket::{HostSockets, ServiceSockets, SocketProtocol};
 use linerate_host::stage::thread::ThreadState;
 use linerate_host::{Host, Known, PacketPath};
@@ -55,7 +55,9 @@ fn find_at_once(
         }
         (Some(port), None) => vec![port],
         (None, None) => {
-            return Err(DiscoveryError::NotThere("which server? say --port N, --pid P, or both".to_owned()));
+            return Err(DiscoveryError::NotThere(
+                "which server? Name it with --port N, --pid P, or both".to_owned(),
+            ));
         }
     };
     interfaces_are_here(host, wanted)?;
@@ -232,5 +234,5 @@ fn ambiguous(processes: &ProcessTable<'_>, services: &[ServiceSockets], servers:
         named.insert(pid, format!("{} ({}, --pid {pid})", processes.name(pid), addresses.join(" ")));
     }
     let named: Vec<String> = named.into_values().collect();
-    format!("several servers are on this port: {}: say which with --pid", named.join(" and "))
+    format!("several servers are on this port: {}: choose one with --pid", named.join(" and "))
 }

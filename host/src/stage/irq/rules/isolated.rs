@@ -6,7 +6,7 @@ use crate::stage::irq::IrqVector;
 use crate::stage::softirq::traffic;
 use crate::stage::{HostView, spread};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "irq.on-isolated-cpu",
     title: "A NIC interrupts a CPU that is kept for other work",
     why: "isolcpus= and nohz_full= keep the scheduler and the timer tick away from a CPU, but not the \

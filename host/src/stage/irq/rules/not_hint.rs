@@ -6,7 +6,7 @@ use super::super::IrqVector;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::{HostView, spread};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "irq.not-hint",
     title: "Interrupts do not go where their driver hints",
     why: "Many drivers create one queue per CPU, set XPS accordingly, and hint each vector to the queue's \

@@ -7,7 +7,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::softirq::traffic;
 use crate::stage::{HostView, PacketPath, spread};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "irq.one-node",
     title: "All interrupts of an interface go to one NUMA node",
     why: "irqbalance and drivers prefer the node the NIC is on. With more receive queues than that node has \

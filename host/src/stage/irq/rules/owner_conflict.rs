@@ -6,7 +6,7 @@ use super::super::{IrqOwner, IrqVector};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::{HostView, PacketPath, spread};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "irq.owner-conflict",
     title: "Affinities are set by more than one",
     why: "irqbalance moves interrupts every ten seconds by load. An affinity set by a .link file, TuneD, a \

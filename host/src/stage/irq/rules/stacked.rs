@@ -7,7 +7,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::softirq::traffic;
 use crate::stage::{HostView, spread};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "irq.stacked",
     title: "Several receive queues interrupt the same CPU",
     why: "A CPU polls the queues whose vectors go to it one after the other. Two queues on one CPU share its capacity, \

@@ -3,13 +3,13 @@
 use super::balance::QueueBalance;
 use super::{ScaledInterface, scaled};
 use crate::finding::{Rule, RuleMatch, Severity};
+use crate::netlink::sock_diag::SocketProtocol;
 use crate::setting::{Setting, SettingValue};
 use crate::stage::HostView;
 use crate::stage::rss::HashFields;
-use crate::stage::socket::SocketProtocol;
 use crate::stage::softirq::traffic;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "rss.hash-without-ports",
     title: "The NIC's hash of UDP packets leaves out their ports",
     why: "With only addresses in the hash, all packets between two hosts come into one receive queue, and so \

@@ -5,9 +5,9 @@ use super::{ScaledInterface, scaled, single_flow};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "rss.queue-imbalance",
-    title: "One receive queue takes in several times its part of the packets",
+    title: "One receive queue gets several times its part of the packets",
     why: "A queue is polled by one CPU at a time. That CPU alone processes the surplus of its queue while \
           others wait. When it cannot keep up, the NIC drops packets. The cause is a hash without ports, an \
           uneven table, or few flows.",

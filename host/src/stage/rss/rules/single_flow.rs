@@ -5,7 +5,7 @@ use super::{ScaledInterface, scaled};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "rss.single-flow",
     title: "Nearly all packets are of one flow, or of very few",
     why: "All packets of a flow (the same addresses and ports) have the same hash and come into one queue, \

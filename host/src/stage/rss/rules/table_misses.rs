@@ -7,7 +7,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::setting::{Setting, SettingValue, table_value};
 use crate::stage::HostView;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "rss.table-misses-queues",
     title: "The indirection table leaves out some of the receive queues",
     why: "The hash of a packet chooses an entry of the table, and the entry a queue. A queue that no entry \

@@ -5,7 +5,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::setting::{Setting, table_value};
 use crate::stage::HostView;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "rss.table-uneven",
     title: "The indirection table gives some queues several times the packets of others",
     why: "Every entry of the table gets an equal part of the hash values, so a queue's share of the packets \

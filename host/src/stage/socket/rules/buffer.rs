@@ -27,7 +27,7 @@ const ERRORS: &str = "Udp.RcvbufErrors";
 const RECEIVED: &str = "Udp.InDatagrams";
 const SNMP: &str = "/proc/net/snmp";
 
-pub(super) const RECEIVE_DROPS: Rule = Rule {
+pub(in crate::stage) const RECEIVE_DROPS: Rule = Rule {
     id: "socket.receive-drops",
     title: "Packets are lost because a socket's receive buffer is full",
     why: "A packet that finds the receive buffer full is dropped, after all the work of receiving it. The \
@@ -45,7 +45,7 @@ pub(super) const RECEIVE_DROPS: Rule = Rule {
     check: receive_drops,
 };
 
-pub(super) const SMALL: Rule = Rule {
+pub(in crate::stage) const SMALL: Rule = Rule {
     id: "socket.buffer-small",
     title: "A socket that loses packets has the default receive buffer, or a tiny one",
     why: "The default of 212,992 bytes holds about 90 to 280 small packets, because the kernel charges 768 \
@@ -62,9 +62,9 @@ pub(super) const SMALL: Rule = Rule {
     check: small,
 };
 
-pub(super) const GRO_SMALL: Rule = Rule {
+pub(in crate::stage) const GRO_SMALL: Rule = Rule {
     id: "socket.gro-buffer-small",
-    title: "A socket takes merged datagrams, and its receive buffer hardly holds one",
+    title: "A socket accepts merged datagrams, and its receive buffer hardly holds one",
     why: "With UDP_GRO a thread gets up to 64 KiB of datagrams in one call. The receive buffer must hold \
           several of these, and the thread's own buffer a complete one. Otherwise the remaining datagrams \
           are truncated (MSG_TRUNC) without a counter: Envoy lost datagrams like this. The thread's own \
@@ -219,8 +219,10 @@ fn gro_small_of(service: &ServiceSockets) -> Option<RuleMatch> {
         .filter_map(|socket| socket.receive_buffer_bytes)
         .min()
         .filter(|bytes| *bytes < MERGED_BYTES)?;
-    let title =
-        format!("{} takes merged datagrams of up to 64 KiB into a buffer of {bytes} bytes", service.name());
+    let title = format!(
+        "{} accepts merged datagrams of up to 64 KiB, and its buffer has {bytes} bytes",
+        service.name()
+    );
     Some(RuleMatch::new(Severity::Medium, title).evidence("UDP_GRO", true, "getsockopt").evidence(
         "receive buffer in bytes",
         bytes,
@@ -325,7 +327,7 @@ mod tests {
         assert!(gro_small(&HostView::once(&path)).is_empty());
         path.service().sockets[0].receive_buffer_bytes = Some(65_536);
         let title =
-            "udp 10.0.0.1:53 (echo) takes merged datagrams of up to 64 KiB into a buffer of 65536 bytes";
+            "udp 10.0.0.1:53 (echo) accepts merged datagrams of up to 64 KiB, and its buffer has 65536 bytes";
         assert_eq!(gro_small(&HostView::once(&path))[0].title, title);
     }
 }

@@ -10,7 +10,7 @@ const BUSY: f64 = 0.2;
 /// A socket is idle if its threads use less than this share of the busiest socket's.
 const IDLE_SHARE: f64 = 0.1;
 
-pub(super) const IMBALANCE: Rule = Rule {
+pub(in crate::stage) const IMBALANCE: Rule = Rule {
     id: "socket.group-imbalance",
     title: "Some sockets of a reuseport group do the work, others get nothing",
     why: "A hash of addresses and ports selects the socket. Few clients have few hashes, and some sockets \
@@ -28,7 +28,7 @@ pub(super) const IMBALANCE: Rule = Rule {
     check: imbalance,
 };
 
-pub(super) const BELOW_QUEUES: Rule = Rule {
+pub(in crate::stage) const BELOW_QUEUES: Rule = Rule {
     id: "socket.group-below-queues",
     title: "Fewer sockets than CPUs that receive packets for them",
     why: "Each CPU on which packets meet the network stack puts them into a socket's queue under that \
@@ -63,7 +63,7 @@ fn imbalance_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMat
     }
     let severity = if view.loses(service) { Severity::High } else { Severity::Medium };
     let title = format!(
-        "{idle} of {} sockets of {} get next to nothing while one takes {:.0} % of a CPU",
+        "{idle} of {} sockets of {} get next to nothing while one uses {:.0} % of a CPU",
         loads.len(),
         service.name(),
         busiest * 100.0
@@ -148,7 +148,7 @@ mod tests {
         let (before, mut now) = (pair(), after([800, 3]));
         let found = imbalance(&HostView::twice(&before, &now));
         let title =
-            "1 of 2 sockets of udp 10.0.0.1:53 (echo) get next to nothing while one takes 80 % of a CPU";
+            "1 of 2 sockets of udp 10.0.0.1:53 (echo) get next to nothing while one uses 80 % of a CPU";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Medium, title));
         now.service().sockets[0].drops = Some(500);
         let found = imbalance(&HostView::twice(&before, &now));

@@ -13,7 +13,7 @@ const NEARLY_FULL: f64 = 0.8;
 
 const COUNTERS: [&str; 2] = ["Udp.MemErrors", "Udp6MemErrors"];
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "socket.memory-full",
     title: "The memory for all UDP sockets is used up or too small",
     why: "All UDP sockets of a host share one limit, net.ipv4.udp_mem. A packet that would exceed it is dropped although the \

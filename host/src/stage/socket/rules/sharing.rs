@@ -5,7 +5,7 @@ use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 use crate::stage::thread::ServingThread;
 
-pub(super) const SHARED_BY_THREADS: Rule = Rule {
+pub(in crate::stage) const SHARED_BY_THREADS: Rule = Rule {
     id: "socket.shared-by-threads",
     title: "Several threads serve one UDP socket",
     why: "A UDP socket has one receive queue and one lock. Every CPU in softirq that has a packet for it \

@@ -4,7 +4,7 @@ use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState, SteeringState};
 
-pub(super) const NOT_STEERED: Rule = Rule {
+pub(in crate::stage) const NOT_STEERED: Rule = Rule {
     id: "socket.not-steered",
     title: "A reuseport group is chosen from by hash, not by CPU",
     why: "The kernel picks a socket of the group by a hash of addresses and ports. NIC and kernel hash \
@@ -22,7 +22,7 @@ pub(super) const NOT_STEERED: Rule = Rule {
     check: not_steered,
 };
 
-pub(super) const MISMATCH: Rule = Rule {
+pub(in crate::stage) const MISMATCH: Rule = Rule {
     id: "socket.steering-mismatch",
     title: "A socket gets the packets of one CPU, and its thread runs on another",
     why: "SO_INCOMING_CPU marks a socket for packets processed on one CPU. This helps only if the thread of \

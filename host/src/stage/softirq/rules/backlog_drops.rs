@@ -4,7 +4,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::softirq::load;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "softirq.backlog-drops",
     title: "Packets are lost at a full backlog",
     why: "Packets that RPS hands to a CPU, and those of veth, tun and the loopback, wait in that CPU's \

@@ -10,7 +10,7 @@ use crate::stage::spread;
 use crate::stage::thread::ServingThread;
 use crate::stage::{HostView, PacketPath};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "softirq.livelock-risk",
     title: "The server's only thread shares its CPUs with all softirqs",
     why: "Softirqs have priority over threads. When more packets come than the CPU can process, the softirq \

@@ -7,7 +7,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::spread;
 use crate::stage::{HostView, PacketPath};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "softirq.rps-crosses-node",
     title: "RPS hands packets to CPUs of another NUMA node",
     why: "The packet's buffers are in the memory and caches of the queue's node. A CPU of another node \

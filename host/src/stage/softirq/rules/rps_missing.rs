@@ -9,7 +9,7 @@ use crate::stage::softirq::{load, traffic};
 use crate::stage::spread::{self, RpsTarget};
 use crate::stage::{HostView, PacketPath};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "softirq.rps-missing",
     title: "CPUs get no packets, and RPS is off",
     why: "A NIC spreads packets over the receive queues in its indirection table, and each queue interrupts \

@@ -7,7 +7,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::spread;
 use crate::stage::{HostView, PacketPath};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "softirq.rps-on-sibling",
     title: "RPS hands packets to the sibling of the queue's CPU",
     why: "Both hardware threads of a core share its execution units and first caches: work on the sibling slows the \

@@ -10,7 +10,7 @@ use crate::stage::socket::{ServiceSockets, SteeringState};
 use crate::stage::softirq::load;
 use crate::stage::spread;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "softirq.skew",
     title: "One CPU processes most packets",
     why: "A CPU's softirqs run on that CPU only. If most packets come to one CPU, it is full while the \

@@ -5,7 +5,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::softirq::load;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "softirq.squeezed",
     title: "Softirqs often stop with packets left",
     why: "A NET_RX softirq ends after net.core.netdev_budget packets or netdev_budget_usecs, even if packets are left; \

@@ -4,7 +4,7 @@ use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::setting::{Setting, SettingValue};
 use crate::stage::HostView;
 
-pub(super) const AUDIT: Rule = Rule {
+pub(in crate::stage) const AUDIT: Rule = Rule {
     id: "thread.audit",
     title: "System calls are audited",
     why: "With auditing on, a task started since then has an audit context, and each of its system calls \

@@ -9,7 +9,7 @@ use crate::stage::thread::ThreadWatch;
 /// Share of exhausted periods since the cgroup was created from which on it is reported.
 const OFTEN: f64 = 0.01;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "thread.held-back",
     title: "The server does not get the CPU time that the host has",
     why: "A CPU quota stops all threads of a cgroup for the rest of each period, a cpuset or an affinity can \

@@ -6,7 +6,7 @@ use crate::stage::socket::{ServiceSockets, SteeringState};
 use crate::stage::thread::ServingThread;
 use crate::stage::{HostView, PacketPath};
 
-pub(super) const FAR_NODE: Rule = Rule {
+pub(in crate::stage) const FAR_NODE: Rule = Rule {
     id: "thread.far-node",
     title: "Serving threads run on another NUMA node than their packets",
     why: "A packet is in the memory of the node on which its softirq ran. A thread on another node fetches \
@@ -21,7 +21,7 @@ pub(super) const FAR_NODE: Rule = Rule {
     check: far_node,
 };
 
-pub(super) const NOT_WITH_QUEUE: Rule = Rule {
+pub(in crate::stage) const NOT_WITH_QUEUE: Rule = Rule {
     id: "thread.not-with-queue",
     title: "Threads of a reuseport group are pinned to CPUs by which no packet comes",
     why: "With a socket and a thread for each CPU, the packets of a CPU are best answered on that CPU: \
@@ -37,7 +37,7 @@ pub(super) const NOT_WITH_QUEUE: Rule = Rule {
     check: not_with_queue,
 };
 
-pub(super) const ON_SIBLING: Rule = Rule {
+pub(in crate::stage) const ON_SIBLING: Rule = Rule {
     id: "thread.on-sibling",
     title: "A serving thread is pinned to the sibling of a CPU in softirq",
     why: "Two hardware threads of a core share its execution units and first caches. If softirq keeps one of \

@@ -6,7 +6,7 @@ use crate::stage::HostView;
 use crate::stage::socket::ServiceSockets;
 use crate::stage::thread::ServingThread;
 
-pub(super) const UNPINNED: Rule = Rule {
+pub(in crate::stage) const UNPINNED: Rule = Rule {
     id: "thread.unpinned",
     title: "Serving threads may run on every CPU",
     why: "The scheduler moves a thread that may run everywhere, regardless of where its packets are \

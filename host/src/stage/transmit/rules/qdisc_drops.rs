@@ -4,7 +4,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::transmit::{QdiscState, TransmitState};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "transmit.qdisc-drops",
     title: "The queueing discipline drops packets",
     why: "A qdisc queues packets that the driver cannot accept, and drops packets when its queue is full or, \

@@ -4,7 +4,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::transmit::TransmitState;
 use crate::stage::{HostView, PacketPath};
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "transmit.queue-stuck",
     title: "A transmit queue stood still until the watchdog woke its driver",
     why: "A queue that the driver stopped and that finished nothing for seconds (NETDEV WATCHDOG in the \

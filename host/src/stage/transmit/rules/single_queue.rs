@@ -4,7 +4,7 @@ use super::{TransmitNic, sending};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "transmit.single-queue",
     title: "All CPUs send by one transmit queue",
     why: "Every packet takes the lock of its queue's qdisc and that of the driver's ring. With one queue, \

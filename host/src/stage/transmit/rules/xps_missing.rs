@@ -5,7 +5,7 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::softirq::traffic;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "transmit.xps-missing",
     title: "No CPU has a transmit queue of its own",
     why: "Without XPS the flow's hash chooses the transmit queue of a packet, so any CPU sends by any queue. \

@@ -5,7 +5,7 @@ use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
-pub(super) const RULE: Rule = Rule {
+pub(in crate::stage) const RULE: Rule = Rule {
     id: "transmit.xps-wrong",
     title: "XPS does not give the CPUs transmit queues of their own",
     why: "A CPU that is in no queue's mask sends by the hash of the flow, through the queues of other CPUs. \

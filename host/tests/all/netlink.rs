@@ -1,21 +1,12 @@
 //! The way out of a real host, as the kernel tells it.
 
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use linerate_host::netlink::{PathError, path_to, xdp_state};
 use linerate_host::{Host, Known, Setting, SettingValue};
-use linerate_lab::Lab;
+use linerate_testkit::skip;
 
-fn lab(test: &str) -> Option<Lab> {
-    match Lab::builder().start() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {error}\n").as_bytes());
-            None
-        }
-    }
-}
+use super::lab;
 
 #[test]
 fn the_way_to_the_receiver_is_its_link() {
@@ -55,8 +46,7 @@ fn a_veth_takes_frames_while_its_peer_has_napi() {
     assert_eq!(state().driver, Known::Value("veth".to_owned()));
     for on in [false, true] {
         if let Err(error) = gro(if on { "on" } else { "off" }) {
-            let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {error}\n").as_bytes());
-            return;
+            return skip(test, error);
         }
         match state().features {
             Known::Value(features) => {
@@ -64,8 +54,7 @@ fn a_veth_takes_frames_while_its_peer_has_napi() {
                 assert_eq!(features.transmit, on);
             }
             Known::Unknown { why } => {
-                let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-                return;
+                return skip(test, why);
             }
         }
     }

@@ -85,7 +85,7 @@ impl TaskStat {
 }
 
 /// `Cpus_allowed_list`.
-pub(super) fn allowed(host: &Host, directory: &str) -> Known<CpuSet> {
+pub(crate) fn allowed(host: &Host, directory: &str) -> Known<CpuSet> {
     let path = format!("{directory}/status");
     match host.read(&path) {
         Ok(text) => match allowed_in(&text) {

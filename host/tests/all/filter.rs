@@ -1,23 +1,10 @@
 //! What looks at packets on a real host: tables that were made by hand, and filters of an interface.
 
-use std::io::Write as _;
-
 use linerate_host::{Diagnosis, Finding, Host, HostError, HostView, PacketPath, Scope};
 use linerate_lab::Lab;
+use linerate_testkit::skip;
 
-fn lab(test: &str) -> Option<Lab> {
-    match Lab::builder().start() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            skip(test, &error.to_string());
-            None
-        }
-    }
-}
-
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
+use super::lab;
 
 fn observe(lab: &Lab) -> PacketPath {
     let receiver = lab.receiver();
@@ -45,7 +32,7 @@ fn an_empty_table_is_found_until_it_holds_a_rule() {
         on_receiver(&lab, "nft", "add chain inet fw input { type filter hook input priority 0; }")
     });
     if let Err(error) = made {
-        return skip(test, &error.to_string());
+        return skip(test, error);
     }
     let path = observe(&lab);
     // Whether nf_tables is there may be unknown; it is not asked then, since that could load it.
@@ -83,6 +70,6 @@ fn filters_of_an_interface_are_counted_by_direction() {
         .and_then(|_| filter("egress", 1));
     match made {
         Ok(_) => assert_eq!(counted(&lab), Some((2, 1))),
-        Err(error) => skip(test, &error.to_string()),
+        Err(error) => skip(test, error),
     }
 }

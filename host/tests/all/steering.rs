@@ -2,7 +2,6 @@
 //! the CPU it is sent from, so that a thread bound to a CPU chooses.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::fs::MetadataExt as _;
@@ -14,6 +13,7 @@ use linerate_host::setting::{SteeringTable, steered};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, Setting, SettingError, SettingValue};
 use linerate_lab::Lab;
+use linerate_testkit::skip;
 use rustix::net::sockopt::{set_socket_reuseport, socket_cookie};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -23,15 +23,11 @@ const FLOWS: usize = 64;
 /// Nothing here takes longer unless something is wrong.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
-
 /// Runs a test on a host of a lab, with the CPUs it may use, if these are two or more and the kernel lets us steer.
 fn on_a_host(test: &str, work: impl FnOnce(&[u32]) + Send) {
     let lab = match Lab::builder().start() {
         Ok(lab) => lab,
-        Err(error) => return skip(test, &error.to_string()),
+        Err(error) => return skip(test, error),
     };
     let allowed = sched_getaffinity(None).expect("an affinity");
     let cpus: Vec<u32> =
@@ -43,7 +39,7 @@ fn on_a_host(test: &str, work: impl FnOnce(&[u32]) + Send) {
         .run(|| {
             let group = Udp::new("127.0.0.1", 1);
             match group.group.steer(&group.table(&cpus[..1])) {
-                Err(error) if error.is_denied() => skip(test, &error.to_string()),
+                Err(error) if error.is_denied() => skip(test, error),
                 Err(error) => panic!("{error}"),
                 Ok(()) => work(&cpus),
             }

@@ -1,18 +1,13 @@
 //! Knobs of a lab's interfaces, and of the firewall of its host: turned, and turned back.
 
-use std::io::Write as _;
-
 use linerate_host::setting::{NapiKnob, NftFamily, Offload, QueueDirection};
 use linerate_host::stage::filter::IpFamily;
 use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
 use linerate_lab::Lab;
-
-fn skip(test: &str, why: &dyn std::fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
+use linerate_testkit::skip;
 
 fn lab(test: &str) -> Option<Lab> {
-    Lab::builder().queues(2).start().map_err(|error| skip(test, &error)).ok()
+    Lab::builder().queues(2).start().map_err(|error| skip(test, error)).ok()
 }
 
 /// Runs on the receiver, whose interface this is.
@@ -65,7 +60,7 @@ fn every_knob_of_a_veth_goes_there_and_back() {
     });
     // As an ordinary user sysfs belongs to another user namespace.
     if refused.iter().any(|why| why.contains("Permission denied") || why.contains("not permitted")) {
-        return skip(test, &refused.join("; "));
+        return skip(test, refused.join("; "));
     }
     assert!(refused.is_empty(), "{refused:?}");
 }
@@ -124,7 +119,7 @@ fn a_discipline_goes_there_and_back() {
         Ok::<_, HostError>(())
     });
     if let Err(error) = outcome {
-        skip(test, &error);
+        skip(test, error);
     }
 }
 
@@ -151,7 +146,7 @@ fn a_table_of_nftables_goes_there_and_back() {
         Ok::<_, SettingError>(())
     });
     if let Err(error) = outcome {
-        skip(test, &error);
+        skip(test, error);
     }
 }
 
@@ -200,6 +195,6 @@ fn a_rule_of_iptables_goes_there_and_back() {
         Ok::<_, HostError>(())
     });
     if let Err(error) = outcome {
-        skip(test, &error);
+        skip(test, error);
     }
 }

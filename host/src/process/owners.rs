@@ -81,14 +81,14 @@ impl DescriptorOwners {
                 let others =
                     if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
                 Known::unknown(format!(
-                    "/proc/{first}/fd{others} may not be read: it takes CAP_SYS_PTRACE, so run it as root"
+                    "/proc/{first}/fd{others} may not be read: this requires CAP_SYS_PTRACE, so run it as root"
                 ))
             }
             (None, None, []) => Known::Value(Vec::new()),
         }
     }
 
-    pub(super) fn programs_of(&self, pid: u32) -> &[u32] {
+    pub(crate) fn programs_of(&self, pid: u32) -> &[u32] {
         self.programs.get(&pid).map_or(&[], Vec::as_slice)
     }
 }
@@ -135,7 +135,7 @@ mod tests {
             .insert("/proc/41/fd", RecordedEntry::Failed(RecordedFailure::Errno { errno: libc::ENOENT }));
         let owners = DescriptorOwners::observe(&Host::recorded(recording));
         assert!(owners.of(700).value().is_some());
-        let why = "/proc/40/fd may not be read: it takes CAP_SYS_PTRACE, so run it as root";
+        let why = "/proc/40/fd may not be read: this requires CAP_SYS_PTRACE, so run it as root";
         assert_eq!(owners.of(701).why(), Some(why));
         let owners = DescriptorOwners::observe(&Host::scripted::<String, String>([]));
         assert!(owners.of(700).why().is_some_and(|why| why.contains("/proc")));

@@ -1,26 +1,21 @@
 //! The queues of a real interface, read in a host of the lab.
 
-use std::io::Write as _;
-
-use linerate_host::stage::{PacketPath, Scope};
 use linerate_host::{Host, Known};
+use linerate_host::{PacketPath, Scope};
 use linerate_lab::Lab;
-
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
+use linerate_testkit::skip;
 
 #[test]
 fn a_veth_tells_of_its_queues_and_disciplines() {
     let test = "a_veth_tells_of_its_queues_and_disciplines";
     let lab = match Lab::builder().start() {
         Ok(lab) => lab,
-        Err(error) => return skip(test, &error.to_string()),
+        Err(error) => return skip(test, error),
     };
     let link = &lab.links()[0];
     let sys = match lab.receiver().sys_path() {
         Ok(sys) => sys.to_owned(),
-        Err(error) => return skip(test, &error.to_string()),
+        Err(error) => return skip(test, error),
     };
     let scope = Scope { interfaces: vec![link.receiver.interface.clone()], ..Scope::default() };
     let host = Host::live_with_sys(sys).recording();

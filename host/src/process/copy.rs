@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::FileType;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::DescriptorKind;
+use super::owners::DescriptorKind;
 use crate::Host;
 use crate::root::ExplainedErrno;
 
@@ -71,7 +71,8 @@ pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Res
             }
         }
     }
-    let words = |pid| format!("/proc/{pid}/fd may not be read: it takes CAP_SYS_PTRACE, so run it as root");
+    let words =
+        |pid| format!("/proc/{pid}/fd may not be read: this requires CAP_SYS_PTRACE, so run it as root");
     Err(refused.map_or_else(
         || gone("no process has that socket any more".to_owned()),
         |pid| ExplainedErrno { errno: libc::EACCES, words: words(pid) }.into(),
@@ -93,11 +94,11 @@ fn explained(error: io::Error, pid: u32, descriptor: u32) -> io::Error {
         Some(libc::EBADF) => gone(format!("process {pid} has no descriptor {descriptor}")),
         Some(errno @ (libc::EPERM | libc::EACCES)) => {
             let words =
-                format!("a copy of a descriptor of process {pid} takes CAP_SYS_PTRACE, so run it as root");
+                format!("copying a descriptor of process {pid} requires CAP_SYS_PTRACE: run it as root");
             ExplainedErrno { errno, words }.into()
         }
         Some(libc::ENOSYS) => {
-            let words = "pidfd_getfd takes Linux 5.6, and a sandbox that lets it pass".to_owned();
+            let words = "pidfd_getfd requires Linux 5.6, and a sandbox that allows it".to_owned();
             ExplainedErrno { errno: libc::ENOSYS, words }.into()
         }
         _ => error,
@@ -106,9 +107,10 @@ fn explained(error: io::Error, pid: u32, descriptor: u32) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
     use std::net::UdpSocket;
     use std::os::fd::{AsFd, AsRawFd};
+
+    use linerate_testkit::skip;
 
     use super::*;
 
@@ -120,17 +122,13 @@ mod tests {
         (std::process::id(), u32::try_from(of.as_raw_fd()).expect("a descriptor"))
     }
 
-    fn skip(test: &str, why: &io::Error) {
-        let _ = io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-    }
-
     #[test]
     fn a_copy_is_the_same_socket_and_nothing_else() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
         let file = std::fs::File::open("/proc/self/stat").expect("open");
         let copied = match copy(inode(&socket), place(&socket)) {
             Ok(copied) => UdpSocket::from(copied),
-            Err(error) => return skip("a_copy_is_the_same_socket_and_nothing_else", &error),
+            Err(error) => return skip("a_copy_is_the_same_socket_and_nothing_else", error),
         };
         assert_eq!(copied.local_addr().expect("bound"), socket.local_addr().expect("bound"));
         for (inode, at) in [
@@ -152,7 +150,7 @@ mod tests {
         drop(socket);
         match copy_of_any(&Host::live(), inode, at) {
             Ok(copied) => assert_eq!(rustix::fs::fstat(&copied).expect("an inode").st_ino, inode),
-            Err(error) => return skip("a_socket_is_found_where_else_it_is_held", &error),
+            Err(error) => return skip("a_socket_is_found_where_else_it_is_held", error),
         }
         drop(other);
         // Children of concurrent tests hold it between fork and exec.

@@ -2,7 +2,7 @@
 //!
 //! The servers are processes of their own: this very program, told by [`SERVER`] which one to be.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +11,9 @@ use linerate_engine::{Echo, Server, SocketMode, SteeringProgram, WorkerPinning};
 use linerate_host::stage::socket::SteeringState;
 use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope, Severity};
 use linerate_lab::{Lab, LabChild};
+use linerate_testkit::skip;
+
+use super::lab;
 
 /// Which server this program is to be, and where: `shared 198.18.0.1:4000`.
 const SERVER: &str = "LINERATE_TEST_SERVER";
@@ -45,24 +48,10 @@ fn serve_until_told() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
-
-fn lab(test: &str) -> Option<Lab> {
-    match Lab::builder().start() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            skip(test, &error.to_string());
-            None
-        }
-    }
-}
-
 fn start(lab: &Lab, kind: &str, address: SocketAddr) -> LabChild {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command
-        .args(["--exact", "server_of_the_other_tests", "--nocapture", "--test-threads", "1"])
+        .args(["--exact", "services::server_of_the_other_tests", "--nocapture", "--test-threads", "1"])
         .env(SERVER, format!("{kind} {address}"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());

@@ -1,25 +1,13 @@
 //! Interfaces of a lab: real ones, with a driver that tells and takes something.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 
 use linerate_host::stage::link::{self, DeviceKind, LinkState};
 use linerate_host::{Host, Known, Scope, Setting, SettingValue};
 use linerate_lab::{Lab, LabHost};
+use linerate_testkit::skip;
 
-fn lab(test: &str) -> Option<Lab> {
-    match Lab::builder().start() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            skip(test, &error);
-            None
-        }
-    }
-}
-
-fn skip(test: &str, why: &dyn std::fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
+use super::lab;
 
 /// The interfaces as they are seen in a host of the lab.
 fn observed(host: &LabHost, scope: &Scope) -> Vec<LinkState> {
@@ -60,7 +48,7 @@ fn an_interface_that_is_not_there_is_unknown_throughout() {
 #[test]
 fn channels_are_set_and_read_back() {
     let test = "channels_are_set_and_read_back";
-    let Ok(lab) = Lab::builder().queues(2).start().map_err(|error| skip(test, &error)) else { return };
+    let Ok(lab) = Lab::builder().queues(2).start().map_err(|error| skip(test, error)) else { return };
     let setting = Setting::Channels { interface: lab.links()[0].receiver.interface.clone() };
     let outcome = lab.receiver().run(|| {
         let host = Host::live();
@@ -76,7 +64,7 @@ fn channels_are_set_and_read_back() {
             assert_eq!(changed.as_str(), "rx 1 tx 1");
             assert_eq!(after, before);
         }
-        Err(error) => skip(test, &error),
+        Err(error) => skip(test, error),
     }
 }
 

@@ -1,0 +1,65 @@
+//! `capture.json`.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Scope;
+use crate::recording::CaptureExtras;
+
+pub const SCHEMA: &str = "linerate.capture/1";
+
+const SCHEMA_NAME: &str = "linerate.capture/";
+
+const SCHEMA_NUMBER: u32 = 1;
+
+pub(super) const ABOUT: &str = "capture.json";
+
+pub(super) const LATER: &str = "later";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CaptureInfo {
+    pub schema: String,
+    pub version: String,
+    /// When the last reading began, in seconds since 1970.
+    pub unix_seconds: u64,
+    #[serde(default)]
+    pub kernel: Option<String>,
+    /// Whether addresses and names were replaced.
+    #[serde(default)]
+    pub anonymous: bool,
+    #[serde(default)]
+    pub scope: Scope,
+    /// One item per reading, in order.
+    #[serde(default)]
+    pub readings: Vec<CaptureExtras>,
+}
+
+#[derive(Debug)]
+pub enum CaptureFault {
+    Io(io::Error),
+    Garbled(String),
+    Newer(String),
+}
+
+impl From<io::Error> for CaptureFault {
+    fn from(error: io::Error) -> Self {
+        CaptureFault::Io(error)
+    }
+}
+
+// Reads `capture.json`. Checks the schema first, because nothing else of a later one can be
+// understood.
+pub(super) fn about(text: &[u8]) -> Result<CaptureInfo, CaptureFault> {
+    #[derive(Deserialize)]
+    struct CaptureSchema {
+        schema: String,
+    }
+    let garbled = |error: serde_json::Error| CaptureFault::Garbled(format!("{ABOUT}: {error}"));
+    let CaptureSchema { schema } = serde_json::from_slice(text).map_err(garbled)?;
+    match schema.strip_prefix(SCHEMA_NAME).and_then(|number| number.parse::<u32>().ok()) {
+        Some(SCHEMA_NUMBER) => serde_json::from_slice(text).map_err(garbled),
+        Some(later) if later > SCHEMA_NUMBER => Err(CaptureFault::Newer(schema)),
+        _ => Err(CaptureFault::Garbled(format!("{ABOUT}: its schema is '{schema}', not {SCHEMA}"))),
+    }
+}

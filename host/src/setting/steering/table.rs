@@ -1,0 +1,91 @@
+//! A reuseport group, and the table that steers it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use crate::netlink::sock_diag::SocketProtocol;
+
+/// The sockets (cookies) for the packets of each CPU. Several sockets of one CPU share its flows by
+/// hash. The kernel's hash decides for CPUs that are not in the table, and if their sockets are
+/// closed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SteeringTable {
+    pub by_cpu: BTreeMap<u32, Vec<u64>>,
+    /// Whether a QUIC client stays with its socket when its address changes: packets go by the
+    /// connection ID where it is known.
+    pub follows_quic_ids: bool,
+}
+
+impl SteeringTable {
+    /// Sockets of several CPUs are repeated.
+    pub fn cookies(&self) -> impl Iterator<Item = u64> {
+        self.by_cpu.values().flatten().copied()
+    }
+
+    /// With the sockets of each CPU in ascending order.
+    pub(super) fn sorted(mut self) -> Self {
+        self.by_cpu.values_mut().for_each(|cookies| cookies.sort_unstable());
+        self
+    }
+}
+
+impl fmt::Display for SteeringTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.follows_quic_ids { "by-quic-id" } else { "by-cpu" })?;
+        for (cpu, cookies) in &self.by_cpu {
+            let cookies: Vec<String> = cookies.iter().map(u64::to_string).collect();
+            write!(f, " {cpu}:{}", cookies.join("+"))?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for SteeringTable {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str =
+            "'by-cpu' and the cookies of each CPU's sockets, such as 'by-cpu 0:41 1:42+43'";
+        let item = |word: &str| {
+            let (cpu, cookies) = word.split_once(':')?;
+            let cookies: Vec<u64> = cookies.split('+').map(str::parse).collect::<Result<_, _>>().ok()?;
+            Some((cpu.parse().ok()?, cookies))
+        };
+        let mut words = text.split_ascii_whitespace();
+        let follows_quic_ids = match words.next() {
+            Some("by-cpu") => false,
+            Some("by-quic-id") => true,
+            _ => return Err(EXPECTED),
+        };
+        let mut by_cpu = BTreeMap::new();
+        for word in words {
+            let (cpu, cookies) = item(word).ok_or(EXPECTED)?;
+            if by_cpu.insert(cpu, cookies).is_some() {
+                return Err(EXPECTED);
+            }
+        }
+        if by_cpu.is_empty() { Err(EXPECTED) } else { Ok(Self { by_cpu, follows_quic_ids }) }
+    }
+}
+
+pub(in crate::setting) struct ReuseportGroup {
+    pub(in crate::setting) namespace: u64,
+    pub(in crate::setting) protocol: SocketProtocol,
+    pub(in crate::setting) local: SocketAddr,
+}
+
+impl ReuseportGroup {
+    pub(super) fn key(&self) -> (u64, SocketProtocol, SocketAddr) {
+        (self.namespace, self.protocol, self.local)
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("{} {}", self.protocol.name(), self.local)
+    }
+
+    pub(super) fn call(&self) -> String {
+        format!("steering/{}/{}", self.protocol.name(), self.local)
+    }
+}
