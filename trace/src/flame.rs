@@ -12,7 +12,7 @@ mod fixture;
 pub mod fold;
 pub mod profile;
 pub mod result;
-mod sample;
+pub(crate) mod sample;
 pub mod spots;
 
 pub use difference::ProfileDifference;

@@ -6,7 +6,8 @@ use linerate_host::parse::Parser;
 use crate::cost::any_cgroup;
 use crate::drops::reason;
 use crate::flame::fold;
-use crate::flame::profile::{any_mappings, any_profile};
+use crate::flame::profile::any_profile;
+use crate::flame::sample::any_mappings;
 use crate::symbols::any_symbols;
 
 pub const PARSERS: &[(&str, Parser)] = &[

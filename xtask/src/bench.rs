@@ -6,9 +6,7 @@ mod engine;
 mod generators;
 mod meter;
 mod overload;
-mod pacing;
 mod placement;
-mod search;
 mod servers;
 mod subject;
 mod threshold;
@@ -41,10 +39,6 @@ pub(crate) enum BenchCommand {
     Generators(generators::GeneratorsBench),
     /// Goodput at up to five times capacity, with and without the overload policy.
     Overload(overload::OverloadBench),
-    /// Difference between requested and sent rates.
-    Pacing(pacing::PacingBench),
-    /// Difference between a known capacity and the result of a search.
-    Search(search::SearchBench),
     /// Capacity, and goodput under overload, of our servers and others.
     Servers(servers::ServersBench),
     /// One of the servers that `servers` measures.
@@ -65,8 +59,6 @@ impl BenchCommand {
             Self::Engine(engine) => engine.run(),
             Self::Generators(generators) => generators.run(),
             Self::Overload(overload) => overload.run(),
-            Self::Pacing(pacing) => pacing.run(),
-            Self::Search(search) => search.run(),
             Self::Servers(servers) => servers.run(),
             Self::Server(server) => server.run().map(|()| ExitCode::SUCCESS),
             Self::Subject(subject) => subject.run().map(|()| ExitCode::SUCCESS),

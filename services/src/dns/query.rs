@@ -3,8 +3,6 @@
 use super::rtype;
 
 pub(crate) const HEADER: usize = 12;
-// Longest name in wire form (RFC 1035, section 3.1).
-pub(crate) const LONGEST_NAME: usize = 255;
 
 /// Bits of the second and third 16 bits of the header.
 pub(crate) mod flag {
@@ -123,7 +121,7 @@ fn question(message: &[u8]) -> Option<(usize, u16, u16)> {
     loop {
         let length = usize::from(*message.get(at)?);
         at += 1 + length;
-        if length > 63 || at - HEADER > LONGEST_NAME {
+        if length > 63 || at - HEADER > rtype::LONGEST_NAME {
             return None;
         }
         if length == 0 {

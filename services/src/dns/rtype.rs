@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::query::LONGEST_NAME;
+// Longest name in wire form (RFC 1035, section 3.1).
+pub(crate) const LONGEST_NAME: usize = 255;
 
 // Longer labels are pointers or undefined (RFC 1035, section 4.1.4).
 const LONGEST_LABEL: usize = 63;

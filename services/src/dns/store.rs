@@ -104,7 +104,7 @@ pub(crate) struct WireName {
     hashes: [u32; LABELS],
 }
 
-const LONGEST: usize = super::query::LONGEST_NAME;
+const LONGEST: usize = super::rtype::LONGEST_NAME;
 const LABELS: usize = LONGEST / 2 + 2;
 
 impl Default for WireName {

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use linerate_testkit::reflector::installed::InstalledNsd;
+
 /// NSD gives 200 errors a second and process, and is silent on more: with several, and asked by many sockets, it gives more.
-const PROCESSES: usize = 8;
+const PROCESSES: u32 = 8;
 const SOCKETS: usize = 512;
 /// How long it may take to answer, when it is asked for the first time, and again. One that is silent holds up all asked with it.
 const PATIENCE: [Duration; 5] = [
@@ -29,38 +31,18 @@ impl ReferenceServer {
     /// Starts NSD with these zones, and waits until it answers.
     pub(crate) fn nsd(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
         let free = free();
-        let mut text = format!(
-            "server:
-  ip-address: {}@{}
-  server-count: {PROCESSES}
-  reuseport: yes
-  hide-version: yes
-  hide-identity: yes
-  minimal-responses: no
-  ipv4-edns-size: {}
-  username: \"\"
-  chroot: \"\"
-  database: \"\"
-  zonesdir: \"{dir}\"
-  pidfile: \"\"
-  xfrdfile: \"{dir}/xfrd\"
-  xfrdir: \"{dir}\"
-  zonelistfile: \"{dir}/zones\"
-  rrl-ratelimit: 0
-  rrl-whitelist-ratelimit: 0
-remote-control:
-  control-enable: no
-",
-            free.ip(),
-            free.port(),
-            linerate_services::dns::UDP_SIZE,
-            dir = directory.display()
-        );
-        for (name, file) in zones {
-            text.push_str(&format!("zone:\n  name: {name}\n  zonefile: \"{}\"\n", file.display()));
+        let edns = format!("ipv4-edns-size: {}", linerate_services::dns::UDP_SIZE);
+        let options = ["hide-version: yes", "hide-identity: yes", "minimal-responses: no", &edns];
+        let config = InstalledNsd {
+            directory,
+            addresses: &[free],
+            servers: PROCESSES,
+            reuseport: true,
+            zones,
+            options: &options.map(str::to_owned),
         }
-        let config = directory.join("nsd.conf");
-        std::fs::write(&config, text).expect("NSD's file");
+        .write()
+        .expect("NSD's file");
         Self::start(Command::new(program).args(["-d", "-c"]).arg(&config), directory, free, zones)
     }
 

@@ -7,7 +7,6 @@ use crate::reflector::bucket::ReflectorBucket;
 use crate::reflector::error::ReflectorError;
 use crate::reflector::faults::{FaultCounter, FaultRates};
 use crate::reflector::freeze::FreezeSchedule;
-use crate::reflector::running::{self, RunningReflector};
 
 /// A UDP service of known behaviour.
 #[derive(Debug)]
@@ -120,17 +119,6 @@ impl ReflectorBuilder {
         self
     }
 
-    /// Opens the socket and starts the thread, in the calling thread's network namespace.
-    ///
-    /// # Errors
-    ///
-    /// A setting out of range, an address that is not available, or a system call that failed: one
-    /// line each.
-    pub fn start(self) -> Result<RunningReflector, ReflectorError> {
-        self.check()?;
-        running::start(&self)
-    }
-
     pub(crate) fn make_bucket(&self) -> Option<ReflectorBucket> {
         self.bucket.map(|(per_second, depth)| ReflectorBucket::new(per_second, f64::from(depth)))
     }
@@ -142,7 +130,7 @@ impl ReflectorBuilder {
         })
     }
 
-    fn check(&self) -> Result<(), ReflectorError> {
+    pub(crate) fn check(&self) -> Result<(), ReflectorError> {
         let everys = [
             ("drop_every", &self.faults.drop),
             ("corrupt_every", &self.faults.corrupt),

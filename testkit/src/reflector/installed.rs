@@ -27,7 +27,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// NSD, with the zone `example.test`. Started as `nsd -d -c FILE`.
+/// NSD. Started as `nsd -d -c FILE`.
 #[derive(Debug, Clone, Copy)]
 pub struct InstalledNsd<'a> {
     /// Where its files go.
@@ -38,6 +38,10 @@ pub struct InstalledNsd<'a> {
     pub servers: u32,
     /// Whether each of these has a socket of its own for each address.
     pub reuseport: bool,
+    /// Name and file of each zone; empty: `example.test` with a few names.
+    pub zones: &'a [(&'a str, PathBuf)],
+    /// Further lines of its section `server`.
+    pub options: &'a [String],
 }
 
 impl InstalledNsd<'_> {
@@ -55,10 +59,22 @@ impl InstalledNsd<'_> {
             .map(|address| format!("  ip-address: {}@{}\n", address.ip(), address.port()))
             .collect();
         let (servers, reuseport) = (self.servers, if self.reuseport { "yes" } else { "no" });
+        let options: String = self.options.iter().map(|option| format!("  {option}\n")).collect();
+        let example = [("example.test", self.directory.join("zone"))];
+        let zones = if self.zones.is_empty() {
+            std::fs::write(&example[0].1, ZONE)?;
+            &example
+        } else {
+            self.zones
+        };
+        let zones: String = zones
+            .iter()
+            .map(|(name, file)| format!("zone:\n  name: {name}\n  zonefile: \"{}\"\n", file.display()))
+            .collect();
         // Response rate limiting would answer 200 per second.
         let text = format!(
             "server:
-{addresses}  server-count: {servers}
+{addresses}{options}  server-count: {servers}
   reuseport: {reuseport}
   username: \"\"
   chroot: \"\"
@@ -73,12 +89,8 @@ impl InstalledNsd<'_> {
 remote-control:
   control-enable: yes
   control-interface: \"{directory}/control\"
-zone:
-  name: example.test
-  zonefile: zone
-"
+{zones}"
         );
-        std::fs::write(self.directory.join("zone"), ZONE)?;
         written(self.directory, "nsd.conf", &text)
     }
 }

@@ -20,6 +20,19 @@ use crate::reflector::sys;
 // Receive buffer to request, bytes: at a high rate, a freeze must not cause losses.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 
+impl ReflectorBuilder {
+    /// Opens the socket and starts the thread, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// A setting out of range, an address that is not available, or a system call that failed: one
+    /// line each.
+    pub fn start(self) -> Result<RunningReflector, ReflectorError> {
+        self.check()?;
+        start(&self)
+    }
+}
+
 /// A reflector at work. It ends when this is dropped.
 #[derive(Debug)]
 pub struct RunningReflector {
@@ -66,7 +79,7 @@ impl Drop for RunningReflector {
     }
 }
 
-pub(crate) fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, ReflectorError> {
+fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, ReflectorError> {
     let socket = open(builder.address)?;
     let address =
         socket.local_addr().map_err(|e| ReflectorError::system("cannot read the reflector's address", e))?;

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use linerate_host::{Host, Known};
+use linerate_host::Known;
 use serde::{Deserialize, Serialize};
-
-use crate::TraceError;
 
 mod saved;
 
-pub(crate) use super::sample::any_mappings;
 pub(crate) use saved::any_profile;
 
 /// Default samples per second and CPU: not a divisor of tick rates (100, 250, 300, 1000), so that
@@ -176,15 +173,6 @@ pub struct SampledStack {
 }
 
 impl StackProfile {
-    /// Samples CPUs until the time is over or `stop` returns true.
-    ///
-    /// # Errors
-    /// If perf events are not permitted (CAP_PERFMON, or `kernel.perf_event_paranoid` of 0 or less)
-    /// or not in this kernel, or none of the requested CPUs is online.
-    pub fn observe(host: &Host, asked: &ProfileOptions, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
-        super::sample::observe(host, asked, stop)
-    }
-
     /// Root first.
     pub fn frames_of<'p>(
         &'p self,

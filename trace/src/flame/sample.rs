@@ -44,11 +44,18 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// The operation in an error message.
 const WHAT: &str = "sampling CPUs";
 
-pub(super) fn observe(
-    host: &Host,
-    asked: &ProfileOptions,
-    stop: &dyn Fn() -> bool,
-) -> Result<StackProfile, TraceError> {
+impl StackProfile {
+    /// Samples CPUs until the time is over or `stop` returns true.
+    ///
+    /// # Errors
+    /// If perf events are not permitted (CAP_PERFMON, or `kernel.perf_event_paranoid` of 0 or less)
+    /// or not in this kernel, or none of the requested CPUs is online.
+    pub fn observe(host: &Host, asked: &ProfileOptions, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
+        observe(host, asked, stop)
+    }
+}
+
+fn observe(host: &Host, asked: &ProfileOptions, stop: &dyn Fn() -> bool) -> Result<StackProfile, TraceError> {
     observe_with(host, asked, stop, &event::RINGS)
 }
 

@@ -26,6 +26,8 @@ fn both_servers_of_nsd_are_seen_with_their_sockets() {
         addresses: &addresses,
         servers: 2,
         reuseport: true,
+        zones: &[],
+        options: &[],
     };
     let config = files.write().expect("written").display().to_string();
     let main = scene.serve(&nsd, &["-d", "-c", &config], address, QUERY);

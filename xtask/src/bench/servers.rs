@@ -11,6 +11,7 @@ mod program;
 mod report;
 mod testbed;
 mod threshold;
+mod workload;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,7 +7,7 @@ use linerate_load::SlotOutcome;
 use serde::Serialize;
 
 use super::counters::PathCounters;
-use super::event::SoakEvent;
+use super::event::{ExtraRequests, SoakEvent};
 
 // Packets that a queue of a veth device holds, with those of one poll of it (drivers/net/veth.c of Linux 6.18: `VETH_RING_SIZE`;
 // `NAPI_POLL_WEIGHT`). `veth_close` frees them without counting.
@@ -39,13 +39,6 @@ impl AddAssign for RoundLoad {
         self.answered += other.answered;
         self.refused += other.refused;
     }
-}
-
-/// Requests that the server received besides the load.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ExtraRequests {
-    pub(super) received: u64,
-    pub(super) answered: u64,
 }
 
 /// Losses with a counter: the name in documents, and the description.

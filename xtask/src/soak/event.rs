@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use linerate_lab::Lab;
 
-use super::accounting::ExtraRequests;
 use super::server::{POISON, SoakServer};
 
 /// How long the interface is down.
@@ -16,6 +15,13 @@ const DOWN: Duration = Duration::from_millis(100);
 
 // Time limit of an answer or a restart.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Requests that the server received besides the load.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ExtraRequests {
+    pub(super) received: u64,
+    pub(super) answered: u64,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SoakEvent {
@@ -77,7 +83,7 @@ fn panic(lab: &Lab, address: SocketAddr, server: &mut SoakServer) -> anyhow::Res
     lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0")?.send_to(POISON, address))??;
     let begun = Instant::now();
     while server.counts()?.restarts == before {
-        ensure!(begun.elapsed() < PATIENCE, "no worker was started anew within {PATIENCE:?}");
+        ensure!(begun.elapsed() < PATIENCE, "no worker was restarted within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(())

@@ -204,6 +204,8 @@ fn a_running_server_that_cannot_be_measured_is_a_line() {
         addresses: &["127.0.0.1:5301".parse().expect("an address")],
         servers: 1,
         reuseport: false,
+        zones: &[],
+        options: &[],
     };
     let config = files.write().expect("written");
     scene.host.serve(5301, "/usr/sbin/nsd", &["-d", "-c", text(&config)]);

@@ -37,7 +37,14 @@ impl NsdTestServer {
         let workload = format!("dns:{}", host.write("queries", QUERIES));
         let address = SocketAddr::new(ADDRESS.parse().expect("an address"), PORT);
         let directory = PathBuf::from(host.directory());
-        let files = Files { directory: &directory, addresses: &[address], servers: 2, reuseport };
+        let files = Files {
+            directory: &directory,
+            addresses: &[address],
+            servers: 2,
+            reuseport,
+            zones: &[],
+            options: &[],
+        };
         let config = files.write().expect("written");
         let nsd = find("nsd").expect("it is there");
         let pid = host.serve(PORT, nsd, &["-d", "-c", text(&config)]);

@@ -1,6 +1,6 @@
 //! Words of a zone file in wire form: names, numbers and texts.
 
-use super::super::query::LONGEST_NAME;
+use super::super::rtype::LONGEST_NAME;
 
 const LONGEST_LABEL: usize = 63;
 

@@ -1,7 +1,7 @@
 //! Checks of losses against the kernel's own counters of the same packets.
 
+use super::divide::PlacedLoss;
 use super::evidence::PacketEvidence;
-use super::fallen::PlacedLoss;
 use crate::drops::seen::{NamespaceScope, PacketDirection, PathPoint};
 
 /// A counter that should agree with losses.
@@ -72,15 +72,12 @@ fn seen_badly(evidence: &PacketEvidence) -> Vec<String> {
         seen.lacking.iter().map(|lacking| format!("this kernel lacks {lacking}")).collect();
     notes.extend(seen.notes.iter().cloned());
     if seen.missed > 0 {
-        notes.push(format!(
-            "{} events were not counted: what is told of packets is at least that",
-            seen.missed
-        ));
+        notes.push(format!("{} events were not counted: the packet counts are lower bounds", seen.missed));
     }
     if seen.fragments_packets > 0 {
         let fragments = seen.fragments_packets;
         notes.push(format!(
-            "{fragments} fragments without ports passed, of whom is not known; they are in no number"
+            "{fragments} fragments without ports passed; they are in no count, because their port is unknown"
         ));
     }
     if seen.unparsed_packets > 0 {

@@ -1,10 +1,20 @@
 //! Losses with one kernel reason that counters can divide.
 
 use super::evidence::PacketEvidence;
-use super::fallen::PlacedLoss;
 use super::{PathStep, StageLoss};
 use crate::drops::causes;
-use crate::drops::seen::PacketDirection;
+use crate::drops::seen::{PacketDirection, PacketOrigin};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PlacedLoss {
+    pub(super) direction: PacketDirection,
+    pub(super) origin: PacketOrigin,
+    pub(super) step: PathStep,
+    /// The port of the subject; 0 for none.
+    pub(super) port: u16,
+    pub(super) has_reason: bool,
+    pub(super) loss: StageLoss,
+}
 
 /// A part of a loss with a counter of its own.
 struct LossPart {

@@ -1,20 +1,10 @@
 //! Packets dropped at tracepoints, as losses of a stage.
 
+use super::divide::{PlacedLoss, divided};
 use super::evidence::PacketEvidence;
 use super::{LossExactness, PathStep, StageLoss};
 use crate::drops::causes::{self, LossCause, StagedCause};
 use crate::drops::seen::{LostCount, PacketDirection, PacketOrigin};
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PlacedLoss {
-    pub(super) direction: PacketDirection,
-    pub(super) origin: PacketOrigin,
-    pub(super) step: PathStep,
-    /// The port of the subject; 0 for none.
-    pub(super) port: u16,
-    pub(super) has_reason: bool,
-    pub(super) loss: StageLoss,
-}
 
 impl StageLoss {
     pub(super) fn of(cause: &LossCause, packets: u64, exactness: LossExactness, source: String) -> Self {
@@ -43,7 +33,7 @@ pub(super) fn fallen(evidence: &PacketEvidence) -> Vec<PlacedLoss> {
             None => found.push(fallen),
         }
     }
-    let mut found = super::divide::divided(evidence, found);
+    let mut found = divided(evidence, found);
     found.retain(|fallen| fallen.loss.packets > 0);
     found.sort_by_key(|fallen| std::cmp::Reverse(fallen.loss.packets));
     found

@@ -2,8 +2,9 @@
 
 use linerate_host::Known;
 
+use super::divide::PlacedLoss;
 use super::evidence::{CounterUse, PacketEvidence};
-use super::fallen::{PlacedLoss, fallen};
+use super::fallen::fallen;
 use super::unseen::{CompletedEvidence, completed};
 use super::way::{UnbalancedStage, attributed, balanced};
 use super::{AccountingPath, LossExactness, PacketAccounting, PathStep, StageLoss, checks, device, gaps};

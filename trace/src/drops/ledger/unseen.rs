@@ -5,8 +5,9 @@
 //! drops (`sk_drops`, Linux 2.6.31), and reads are seen in the reader's call. Either proves that
 //! the packet passed all stages before the socket.
 
+use super::divide::PlacedLoss;
 use super::evidence::{GrownCounter, PacketEvidence};
-use super::fallen::{PlacedLoss, is_of_port};
+use super::fallen::is_of_port;
 use super::{LossExactness, PathStep, StageLoss};
 use crate::drops::causes;
 use crate::drops::seen::{PacketDirection, PacketOrigin, PassedCount, PathPoint};
@@ -37,7 +38,7 @@ pub(super) fn completed(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) 
     let dropped = dropped(&evidence, &mut fallen);
     if dropped > 0 {
         notes.push(format!(
-            "the sockets dropped {dropped} packets that no tracepoint told of, as where the kernel runs no programs; \
+            "the sockets dropped {dropped} packets that no tracepoint saw, as where the kernel runs no programs; \
              their own counts are used"
         ));
     }
@@ -45,7 +46,7 @@ pub(super) fn completed(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) 
     if read > 0 {
         add(&mut evidence, PathPoint::Delivered, read);
         notes.push(format!(
-            "{read} packets were read that no tracepoint told of before, as where the kernel runs no programs; they are \
+            "{read} packets were read that no tracepoint saw before, as where the kernel runs no programs; they are \
              counted as delivered"
         ));
     }

@@ -12,15 +12,10 @@ use rustix::process::Signal;
 use super::dns;
 use super::program::ProgramKind;
 use super::testbed::ServersTestbed;
+use super::workload::ServerProtocol;
 
 // Time for a server to end after SIGTERM.
 const ENDING: Duration = Duration::from_secs(5);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ServerProtocol {
-    Echo,
-    Dns,
-}
 
 pub(super) struct ServerCandidate {
     pub(super) name: &'static str,
@@ -174,7 +169,7 @@ impl Drop for CandidateRun {
 fn spawn(testbed: &ServersTestbed, program: &Command) -> anyhow::Result<LabChild> {
     let mut command = Command::new("taskset");
     command.args(["-c", &testbed.cpu_list()]).arg(program.get_program()).args(program.get_args());
-    let log = std::fs::File::create(testbed.log()).context("writing what a server says")?;
+    let log = std::fs::File::create(testbed.log()).context("writing the output of a server")?;
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     Ok(testbed.receiver().spawn(command)?)
 }

@@ -1,35 +1,14 @@
-//! The zone and the configuration of name servers, and their queries.
+//! The zone and the configuration of name servers.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use anyhow::Context;
-use linerate_load::LoadWorkload;
-use linerate_load::workload::dns::{self, DnsQueryOptions};
-use linerate_testkit::reflector::installed;
+use linerate_testkit::reflector::installed::{self, InstalledNsd};
 
 use super::testbed::{BUFFER, ServersTestbed};
-
-/// Hosts in the zone.
-const HOSTS: u32 = 1_000;
-
-pub(super) const ZONE: &str = "example.test";
-
-/// Queries for the addresses of hosts that are there.
-pub(super) fn workload() -> anyhow::Result<LoadWorkload> {
-    let mut queries = String::new();
-    for host in 0..HOSTS {
-        let kind = if host % 4 == 3 { "AAAA" } else { "A" };
-        writeln!(queries, "host{host}.{ZONE} {kind}")?;
-    }
-    Ok(LoadWorkload::Exchange(Arc::new(dns::from_text(
-        &queries,
-        "the bench's queries",
-        &DnsQueryOptions::default(),
-    )?)))
-}
+use super::workload::{HOSTS, ZONE};
 
 /// Writes the zone; where it is.
 pub(super) fn zone(directory: &Path) -> anyhow::Result<PathBuf> {
@@ -46,37 +25,16 @@ pub(super) fn zone(directory: &Path) -> anyhow::Result<PathBuf> {
 pub(super) fn nsd(testbed: &ServersTestbed) -> anyhow::Result<Command> {
     let program = installed::find("nsd").context("NSD is not installed")?;
     let directory = testbed.directory();
-    zone(directory)?;
-    // Its rate limiting would answer 200 per second.
-    let configuration = format!(
-        "server:
-  ip-address: {}@{}
-  server-count: {}
-  reuseport: yes
-  receive-buffer-size: {BUFFER}
-  username: \"\"
-  chroot: \"\"
-  database: \"\"
-  zonesdir: \"{directory}\"
-  pidfile: \"\"
-  xfrdfile: \"{directory}/xfrd\"
-  xfrdir: \"{directory}\"
-  zonelistfile: \"{directory}/zones\"
-  rrl-ratelimit: 0
-  rrl-whitelist-ratelimit: 0
-remote-control:
-  control-enable: no
-zone:
-  name: {ZONE}
-  zonefile: zone
-",
-        testbed.ip(),
-        testbed.address().port(),
-        testbed.workers,
-        directory = directory.display(),
-    );
+    let configuration = InstalledNsd {
+        directory,
+        addresses: &[testbed.address()],
+        servers: testbed.workers,
+        reuseport: true,
+        zones: &[(ZONE, zone(directory)?)],
+        options: &[format!("receive-buffer-size: {BUFFER}")],
+    };
     let mut command = Command::new(program);
-    command.arg("-d").arg("-c").arg(written(directory, "nsd.conf", &configuration)?);
+    command.arg("-d").arg("-c").arg(configuration.write().context("writing NSD's files")?);
     Ok(command)
 }
 

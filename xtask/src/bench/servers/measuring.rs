@@ -11,9 +11,10 @@ use linerate_load::perf::MachineCounters;
 use linerate_load::{Generator, LoadSlot, PacingMode};
 use serde::Serialize;
 
-use super::candidate::{CandidateRun, ServerCandidate, ServerProtocol};
+use super::candidate::{CandidateRun, ServerCandidate};
 use super::cpu_time;
 use super::testbed::{GeneratorPurpose, ServersTestbed};
+use super::workload::ServerProtocol;
 
 // Time for a server to answer after its start.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -10,9 +10,9 @@ use linerate_lab::{Lab, LabHost, LabLink};
 use linerate_load::generator::LiveFrames;
 use linerate_load::{Generator, LoadWorkload};
 
-use super::candidate::ServerProtocol;
+use super::ServersBench;
 use super::placement::ReceivePlacement;
-use super::{ServersBench, dns};
+use super::workload::{self, ServerProtocol};
 use crate::bench::echo_load;
 use crate::bench::placement::LongBacklog;
 
@@ -103,7 +103,7 @@ impl ServersTestbed {
             self.generator = None;
             let workload = match asked.protocol {
                 ServerProtocol::Echo => LoadWorkload::Echo { payload_bytes: PAYLOAD },
-                ServerProtocol::Dns => dns::workload()?,
+                ServerProtocol::Dns => workload::dns_queries()?,
             };
             let builder = echo_load(self.address(), self.generator_cpu, FLOWS, PAYLOAD)
                 .workload(workload)

@@ -1,6 +1,6 @@
 //! The check of data that a zone file gives as bytes (RFC 3597).
 
-use super::super::super::query::LONGEST_NAME;
+use super::super::super::rtype::LONGEST_NAME;
 use super::{F, RdataField, by_number};
 
 /// Whether bytes have the form of a type's data. True for types that are not in the table.

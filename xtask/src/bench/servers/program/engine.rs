@@ -10,7 +10,7 @@ use linerate_engine::{
 };
 use linerate_services::dns::{DnsService, ServedZones, Zones};
 
-use super::super::dns::ZONE;
+use super::super::workload::ZONE;
 use super::{BUFFER, ProgramKind, REQUEST, ServerProgram};
 
 // CPU time of [`BusyEcho`] per request, so that one other CPU can send five times its capacity.
@@ -59,7 +59,7 @@ fn echo(builder: Builder, matters: &str) -> anyhow::Result<()> {
 }
 
 fn dns(builder: Builder, program: &ServerProgram, matters: &str) -> anyhow::Result<()> {
-    let file = program.zone.as_ref().context("a name server takes --zone")?;
+    let file = program.zone.as_ref().context("a name server requires --zone")?;
     let served = ServedZones::new(Zones::load(&[(ZONE, file)])?);
     wait(&builder.start(move |_| DnsService::new(Arc::clone(&served)))?, matters)
 }
