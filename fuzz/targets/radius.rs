@@ -1,4 +1,4 @@
-//! Datagrams for the RADIUS server, on both of its ports: any bytes, packets as a NAS makes and signs them, spoilt in places, or
+//! Datagrams for the RADIUS server, any bytes, packets as a NAS makes and signs them, spoilt in places, or
 //! the text of a file of users.
 //!
 //! Who may be answered, and with what, is worked out here once more, by the RFCs and with nothing of the server's.
@@ -15,7 +15,7 @@ use hmac::{Hmac, Mac as _};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use linerate_services::radius::{
-    AccountingFile, KEPT, MOST_BYTES, PortRole, RadiusServer, RadiusService, RequestOutcome, UserDatabase,
+    KEPT, MOST_BYTES, RadiusServer, RadiusService, RequestOutcome, UserDatabase,
 };
 use md5::{Digest as _, Md5};
 
@@ -25,7 +25,7 @@ const USER_NAME: u8 = 1;
 const USER_PASSWORD: u8 = 2;
 const CHAP_PASSWORD: u8 = 3;
 const PROXY_STATE: u8 = 33;
-const ACCT_STATUS_TYPE: u8 = 40;
+const LOGIN_SERVICE: u8 = 15;
 const CHAP_CHALLENGE: u8 = 60;
 const EAP_MESSAGE: u8 = 79;
 const MESSAGE_AUTHENTICATOR: u8 = 80;
@@ -115,21 +115,15 @@ impl<'a> RecordedValue<'a> {
         Some(*value == mac(&blank, secret))
     }
 
-    /// Whether it is one that a server of this port has to act upon.
-    fn trusted(&self, port: PortRole, source: &Source) -> bool {
+    /// Whether it is one that a server has to act upon.
+    fn trusted(&self, source: &Source) -> bool {
         let Some(secret) = source.secret else { return false };
-        match (self.bytes[0], port) {
-            (1, PortRole::Authentication) => {
+        match self.bytes[0] {
+            1 => {
                 let let_off = !source.signature_required && self.first(EAP_MESSAGE).is_none();
                 self.signed(secret, self.authenticator()).unwrap_or(let_off)
             }
-            (4, PortRole::Accounting) => {
-                let mut blank = self.bytes.to_vec();
-                blank[4..HEADER].fill(0);
-                let digest = Md5::new().chain_update(&blank).chain_update(secret).finalize();
-                self.authenticator() == &digest[..] && self.signed(secret, &[0; 16]) != Some(false)
-            }
-            (12, _) => self.signed(secret, self.authenticator()) == Some(true),
+            12 => self.signed(secret, self.authenticator()) == Some(true),
             _ => false,
         }
     }
@@ -180,7 +174,7 @@ fn hidden(password: &[u8], length: usize, secret: &[u8], authenticator: &[u8]) -
 
 /// A packet as a NAS sends it, but for what is spoilt.
 fn packet(from: &mut Unstructured<'_>, secret: &[u8]) -> Result<Vec<u8>> {
-    let code = *from.choose(&[1, 1, 1, 4, 4, 12, 2, 3, 5, 11, 255])?;
+    let code = *from.choose(&[1, 1, 1, 1, 12, 2, 3, 4, 5, 11, 255])?;
     let mut packet = vec![code, from.arbitrary()?, 0, 0];
     packet.extend_from_slice(from.bytes(16)?);
     let put = |packet: &mut Vec<u8>, kind: u8, value: &[u8]| {
@@ -221,24 +215,17 @@ fn packet(from: &mut Unstructured<'_>, secret: &[u8]) -> Result<Vec<u8>> {
         if number < attributes {
             let kind = if from.ratio(3, 4)? { PROXY_STATE } else { *from.choose(&KINDS)? };
             let kind =
-                if kind == MESSAGE_AUTHENTICATOR && from.ratio(7, 8)? { ACCT_STATUS_TYPE } else { kind };
-            let length = if kind == ACCT_STATUS_TYPE { 4 } else { from.arbitrary::<u8>()?.min(253).into() };
+                if kind == MESSAGE_AUTHENTICATOR && from.ratio(7, 8)? { LOGIN_SERVICE } else { kind };
+            let length = if kind == LOGIN_SERVICE { 4 } else { from.arbitrary::<u8>()?.min(253).into() };
             let value = [from.bytes(usize::min(length, from.len()))?, &[0; 253]].concat();
             put(&mut packet, kind, &value[..length]);
         }
     }
     let length = (packet.len() as u16).to_be_bytes();
     packet[2..4].copy_from_slice(&length);
-    if code == 4 {
-        packet[4..HEADER].fill(0);
-    }
     if let Some(at) = signature {
         let mac = mac(&packet, secret);
         packet[at..at + 16].copy_from_slice(&mac);
-    }
-    if code == 4 {
-        let digest = Md5::new().chain_update(&packet).chain_update(secret).finalize();
-        packet[4..HEADER].copy_from_slice(&digest);
     }
     if from.ratio(1, 6)? {
         let at = from.int_in_range(0..=packet.len() - 1)?;
@@ -251,18 +238,15 @@ fn packet(from: &mut Unstructured<'_>, secret: &[u8]) -> Result<Vec<u8>> {
 }
 
 struct Subject {
-    port: PortRole,
     worker: RadiusService,
     /// Goes on with each request, so that none is taken for one of before.
     now: Instant,
 }
 
 impl Subject {
-    fn new(port: PortRole) -> Self {
+    fn new() -> Self {
         let users = Arc::new(UserDatabase::parse(FILE, Path::new("users")).expect("a file of users"));
-        let nowhere = AccountingFile::open(Path::new("/dev/null"), Box::new(|_| {}));
-        let radius = RadiusServer::new(port, users).accounting_file(nowhere.expect("/dev/null"));
-        Self { port, worker: radius.worker(), now: Instant::now() }
+        Self { worker: RadiusServer::new(users).worker(), now: Instant::now() }
     }
 
     fn ask(&mut self, datagram: &[u8], source: &Source, space: usize) {
@@ -276,7 +260,7 @@ impl Subject {
         let (outcome, length) = self.worker.answer_at(datagram, address, self.now, &mut reply);
         let told = RecordedValue::read(datagram);
         assert_eq!(told.is_none(), outcome == RequestOutcome::Malformed);
-        let trusted = told.as_ref().is_some_and(|told| told.trusted(self.port, source));
+        let trusted = told.as_ref().is_some_and(|told| told.trusted(source));
         let heard = !matches!(
             outcome,
             RequestOutcome::Malformed
@@ -287,10 +271,9 @@ impl Subject {
         );
         assert_eq!(trusted, heard, "{outcome:?}");
         let (Some(told), Some(secret)) = (told, source.secret) else { return assert_eq!(length, None) };
-        let wanted = match (outcome, self.port) {
-            (RequestOutcome::Accepted, _) | (RequestOutcome::Status, PortRole::Authentication) => Some(2),
-            (RequestOutcome::Rejected, _) => Some(3),
-            (RequestOutcome::Accounted, _) | (RequestOutcome::Status, PortRole::Accounting) => Some(5),
+        let wanted = match outcome {
+            RequestOutcome::Accepted | RequestOutcome::Status => Some(2),
+            RequestOutcome::Rejected => Some(3),
             _ => None,
         };
         assert_eq!(length.is_some(), wanted.is_some(), "{outcome:?}");
@@ -323,11 +306,8 @@ fn check(answer: &[u8], request: &RecordedValue<'_>, secret: &[u8], code: u8) {
     let mut digest = Md5::new().chain_update(&answer[..4]).chain_update(request.authenticator());
     digest.update(&answer[HEADER..]);
     assert_eq!(told.authenticator(), &digest.chain_update(secret).finalize()[..]);
-    // An answer to accounting is authenticated by its header alone; its request's authenticator is a digest already.
-    if request.bytes[0] != 4 {
-        assert_eq!(answer[HEADER], MESSAGE_AUTHENTICATOR, "the first");
-        assert_eq!(told.signed(secret, request.authenticator()), Some(true));
-    }
+    assert_eq!(answer[HEADER], MESSAGE_AUTHENTICATOR, "the first");
+    assert_eq!(told.signed(secret, request.authenticator()), Some(true));
     assert_eq!(told.all(PROXY_STATE), request.all(PROXY_STATE));
     if code != 2 {
         let rest =
@@ -337,16 +317,15 @@ fn check(answer: &[u8], request: &RecordedValue<'_>, secret: &[u8], code: u8) {
 }
 
 thread_local! {
-    static SUBJECTS: RefCell<[Subject; 2]> =
-        RefCell::new([Subject::new(PortRole::Authentication), Subject::new(PortRole::Accounting)]);
+    static SUBJECT: RefCell<Subject> = RefCell::new(Subject::new());
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let [choice, space, rest @ ..] = bytes else { return };
     let space = usize::from(*space);
     let source = &SOURCES[usize::from(choice / 8) % SOURCES.len()];
-    SUBJECTS.with_borrow_mut(|subjects| match choice % 8 {
-        0 => subjects.iter_mut().for_each(|subject| subject.ask(rest, source, space)),
+    SUBJECT.with_borrow_mut(|subject| match choice % 8 {
+        0 => subject.ask(rest, source, space),
         1 => {
             let _ =
                 std::str::from_utf8(rest).map(|text| UserDatabase::parse(text, Path::new("users")).map(drop));
@@ -355,7 +334,7 @@ fuzz_target!(|bytes: &[u8]| {
             let mut from = Unstructured::new(rest);
             let secret = source.secret.unwrap_or(SECRET);
             while let (false, Ok(packet)) = (from.is_empty(), packet(&mut from, secret)) {
-                subjects.iter_mut().for_each(|subject| subject.ask(&packet, source, space));
+                subject.ask(&packet, source, space);
             }
         }
     });

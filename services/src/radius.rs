@@ -1,4 +1,4 @@
-//! A RADIUS server with a file of users (RFC 2865, 2866, 2869, 3579, 5997).
+//! A RADIUS server with a file of users (RFC 2865, 2869, 3579, 5997).
 //!
 //! A client is identified by its address and the secret that it shares with the server. Other requests get no reply at
 //! all, not even an Access-Reject, so a forged request directs nothing at others.
@@ -7,19 +7,16 @@
 //! (CVE-2024-3596, "Blast-RADIUS"). Replies to Access-Request and Status-Server have it as their first attribute. The
 //! file can exempt a client. PAP and CHAP are supported; EAP is rejected.
 //!
-//! Accounting is verified, written to an [`AccountingFile`], and then answered: a request that could not be recorded gets
-//! no reply (RFC 2866, section 2). Without a file it is answered and counted only, which is for measurements.
-//!
 //! ```
 //! use std::path::Path;
 //! use std::sync::Arc;
 //!
 //! use linerate_engine::Server;
-//! use linerate_services::radius::{PortRole, RadiusServer, RequestOutcome, UserDatabase};
+//! use linerate_services::radius::{RadiusServer, RequestOutcome, UserDatabase};
 //!
 //! let file = "[[client]]\nnetwork = '192.0.2.0/24'\nsecret = 'a long random one'\n";
 //! let users = Arc::new(UserDatabase::parse(file, Path::new("users.toml"))?);
-//! let radius = RadiusServer::new(PortRole::Authentication, users);
+//! let radius = RadiusServer::new(users);
 //! let workers = radius.clone();
 //! let running = Server::builder()
 //!     .bind("127.0.0.1:0".parse()?)
@@ -30,7 +27,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod accounting;
 mod dictionary;
 mod packet;
 mod recent;
@@ -41,11 +37,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use linerate_engine::{Action, Request, Service};
 
-pub use accounting::{AccountingFile, OperatorNotifier};
 pub use packet::{
     AUTHENTICATOR_BYTES, HEADER_BYTES, MOST_BYTES, PacketError, PacketFull, PacketWriter, RadiusAttribute,
     RadiusPacket, VALUE_BYTES, attribute, code,
@@ -54,30 +49,20 @@ pub use recent::KEPT;
 use recent::RecentAnswers;
 pub use secret::{
     PASSWORD_BYTES, SignatureCheck, constant_time_eq, reveal_password, sign, signature, verify_chap,
-    verify_digest,
 };
 pub use users::{RadiusClient, RadiusUser, UserDatabase, UsersError};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PortRole {
-    /// Access-Requests, by convention on port 1812.
-    Authentication,
-    /// Accounting-Requests, by convention on port 1813.
-    Accounting,
-}
 
 /// Reply or reason for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestOutcome {
     Accepted,
     Rejected,
-    Accounted,
     /// Reply to a Status-Server.
     Status,
     /// A repeated request got the reply of the first.
     Repeated,
     Malformed,
-    /// Not a request that this port answers.
+    /// Not a request that the server answers.
     WrongType,
     UnknownClient,
     /// The required Message-Authenticator is missing.
@@ -85,15 +70,12 @@ pub enum RequestOutcome {
     WrongSecret,
     /// A required attribute is missing, or the reply does not fit.
     Incomplete,
-    /// The accounting record could not be written.
-    Unrecorded,
 }
 
 impl RequestOutcome {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 10] = [
         Self::Accepted,
         Self::Rejected,
-        Self::Accounted,
         Self::Status,
         Self::Repeated,
         Self::Malformed,
@@ -102,23 +84,20 @@ impl RequestOutcome {
         Self::Unsigned,
         Self::WrongSecret,
         Self::Incomplete,
-        Self::Unrecorded,
     ];
 
     fn text(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
             Self::Rejected => "rejected",
-            Self::Accounted => "accounted",
             Self::Status => "Status-Server answered",
             Self::Repeated => "repeated",
             Self::Malformed => "unanswered: not RADIUS",
-            Self::WrongType => "unanswered: not for this port",
+            Self::WrongType => "unanswered: not an Access-Request or Status-Server",
             Self::UnknownClient => "unanswered: from no client of the file",
             Self::Unsigned => "unanswered: without Message-Authenticator",
             Self::WrongSecret => "unanswered: wrong signature, usually another secret",
             Self::Incomplete => "unanswered: incomplete, or without room for a reply",
-            Self::Unrecorded => "unanswered: could not be recorded",
         }
     }
 }
@@ -143,33 +122,18 @@ impl fmt::Display for RadiusCounts {
     }
 }
 
-/// The state that the workers of one port share.
+/// The state that the workers share.
 #[derive(Debug, Clone)]
 pub struct RadiusServer {
-    port: PortRole,
     users: Arc<UserDatabase>,
     recent: Arc<RecentAnswers>,
-    accounting: Option<Arc<AccountingFile>>,
     counters: Arc<[AtomicU64; RequestOutcome::ALL.len()]>,
 }
 
 impl RadiusServer {
     #[must_use]
-    pub fn new(port: PortRole, users: Arc<UserDatabase>) -> Self {
-        Self {
-            port,
-            users,
-            recent: Arc::new(RecentAnswers::new()),
-            accounting: None,
-            counters: Arc::default(),
-        }
-    }
-
-    /// Records accounting in `file` before it is answered. Applies to workers that are created afterwards.
-    #[must_use]
-    pub fn accounting_file(mut self, file: Arc<AccountingFile>) -> Self {
-        self.accounting = Some(file);
-        self
+    pub fn new(users: Arc<UserDatabase>) -> Self {
+        Self { users, recent: Arc::new(RecentAnswers::new()), counters: Arc::default() }
     }
 
     #[must_use]
@@ -191,7 +155,7 @@ impl RadiusServer {
     ) -> Result<(RequestOutcome, usize), RequestOutcome> {
         let packet = RadiusPacket::parse(datagram).map_err(|PacketError| RequestOutcome::Malformed)?;
         // Before the secret is looked up: a reply is never answered, from any sender.
-        let purpose = purpose(self.port, packet.code()).ok_or(RequestOutcome::WrongType)?;
+        let purpose = purpose(packet.code()).ok_or(RequestOutcome::WrongType)?;
         let client = self.users.client(source.ip()).ok_or(RequestOutcome::UnknownClient)?;
         verify(packet, client, purpose)?;
         let key = (source, packet.identifier());
@@ -204,26 +168,10 @@ impl RadiusServer {
                 Some(user) => (RequestOutcome::Accepted, code::ACCESS_ACCEPT, user.reply.as_slice()),
                 None => (RequestOutcome::Rejected, code::ACCESS_REJECT, &[][..]),
             },
-            RequestPurpose::Accounting => {
-                packet
-                    .find(attribute::ACCT_STATUS_TYPE)
-                    .filter(|value| value.len() == 4)
-                    .ok_or(RequestOutcome::Incomplete)?;
-                (RequestOutcome::Accounted, code::ACCOUNTING_RESPONSE, &[][..])
-            }
-            RequestPurpose::Status if self.port == PortRole::Authentication => {
-                (RequestOutcome::Status, code::ACCESS_ACCEPT, &[][..])
-            }
-            RequestPurpose::Status => (RequestOutcome::Status, code::ACCOUNTING_RESPONSE, &[][..]),
+            RequestPurpose::Status => (RequestOutcome::Status, code::ACCESS_ACCEPT, &[][..]),
         };
-        let signed = purpose != RequestPurpose::Accounting;
-        let length = write(reply, packet, code, attributes, client, signed)
+        let length = write(reply, packet, code, attributes, client)
             .map_err(|PacketFull| RequestOutcome::Incomplete)?;
-        // Last, so that each record is answered, and a repeated request does not make a second record.
-        if let (RequestPurpose::Accounting, Some(file)) = (purpose, &self.accounting) {
-            let line = accounting::record_line(packet, source, SystemTime::now());
-            file.append(&line).map_err(|_| RequestOutcome::Unrecorded)?;
-        }
         // A repeated Status-Server checks whether the server still answers (RFC 5997, section 4.2).
         if purpose != RequestPurpose::Status {
             self.recent.keep(key, authenticator, now, &reply[..length]);
@@ -288,15 +236,13 @@ impl RadiusService {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestPurpose {
     Access,
-    Accounting,
     Status,
 }
 
-fn purpose(port: PortRole, code: u8) -> Option<RequestPurpose> {
-    match (port, code) {
-        (PortRole::Authentication, code::ACCESS_REQUEST) => Some(RequestPurpose::Access),
-        (PortRole::Accounting, code::ACCOUNTING_REQUEST) => Some(RequestPurpose::Accounting),
-        (_, code::STATUS_SERVER) => Some(RequestPurpose::Status),
+fn purpose(code: u8) -> Option<RequestPurpose> {
+    match code {
+        code::ACCESS_REQUEST => Some(RequestPurpose::Access),
+        code::STATUS_SERVER => Some(RequestPurpose::Status),
         _ => None,
     }
 }
@@ -308,21 +254,13 @@ fn verify(
     purpose: RequestPurpose,
 ) -> Result<(), RequestOutcome> {
     let secret = &client.secret;
-    let (header, required) = match purpose {
+    let required = match purpose {
         // RFC 3579, section 3.1: always required with EAP.
-        RequestPurpose::Access => (
-            packet.authenticator(),
-            client.signature_required || packet.find(attribute::EAP_MESSAGE).is_some(),
-        ),
-        // The authenticator is a digest with the secret already.
-        RequestPurpose::Accounting if !verify_digest(packet, secret) => {
-            return Err(RequestOutcome::WrongSecret);
-        }
-        RequestPurpose::Accounting => ([0; AUTHENTICATOR_BYTES], false),
+        RequestPurpose::Access => client.signature_required || packet.find(attribute::EAP_MESSAGE).is_some(),
         // RFC 5997, section 3.
-        RequestPurpose::Status => (packet.authenticator(), true),
+        RequestPurpose::Status => true,
     };
-    match signature(packet, secret, header) {
+    match signature(packet, secret, packet.authenticator()) {
         SignatureCheck::Right => Ok(()),
         SignatureCheck::Missing if !required => Ok(()),
         SignatureCheck::Missing => Err(RequestOutcome::Unsigned),
@@ -338,14 +276,10 @@ fn write(
     code: u8,
     attributes: &[(u8, Vec<u8>)],
     client: &RadiusClient,
-    signed: bool,
 ) -> Result<usize, PacketFull> {
     let authenticator = request.authenticator();
     let mut writer = PacketWriter::new(reply, code, request.identifier(), authenticator)?;
-    let signature = match signed {
-        true => Some(writer.attribute(attribute::MESSAGE_AUTHENTICATOR, &[0; AUTHENTICATOR_BYTES])?),
-        false => None,
-    };
+    let signature = writer.attribute(attribute::MESSAGE_AUTHENTICATOR, &[0; AUTHENTICATOR_BYTES])?;
     for (kind, value) in attributes {
         writer.attribute(*kind, value)?;
     }
@@ -353,7 +287,7 @@ fn write(
         writer.attribute(state.kind, state.value)?;
     }
     let packet = writer.finish();
-    sign(packet, signature, &client.secret, authenticator);
+    sign(packet, Some(signature), &client.secret, authenticator);
     Ok(packet.len())
 }
 

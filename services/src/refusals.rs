@@ -58,7 +58,7 @@ impl RefusalReason {
             RefusalReason::RateTruncated => "truncated: above --rate-limit (--slip)",
             RefusalReason::SurplusTruncated => "truncated: above --surplus",
             RefusalReason::SizeTruncated => {
-                "truncated: longer than the client takes over UDP (EDNS, --udp-size)"
+                "truncated: longer than the client accepts over UDP (EDNS, --udp-size)"
             }
         }
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU16;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
+use hmac::{Hmac, Mac as _};
 use linerate_engine::{AfXdpSettings, Backend, Echo, RunningServer, Server, Service};
 use linerate_lab::Lab;
 use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST};
@@ -15,7 +16,8 @@ use linerate_services::dns::{DnsService, ServedZones, Zones};
 use linerate_services::echo::RequestEcho;
 use linerate_services::guarded::GuardedService;
 use linerate_services::ntp::{NtpService, NtpSettings};
-use linerate_services::radius::{PortRole, RadiusServer, UserDatabase, sign};
+use linerate_services::radius::{RadiusServer, UserDatabase};
+use md5::Md5;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Datagrams that show that all before them was read.
@@ -193,9 +195,10 @@ fn a_conversation_of_servers_dies_at_once() {
 
     let file = "[[client]]\nnetwork = \"198.18.0.0/15\"\nsecret = \"s\"\n";
     let users = Arc::new(UserDatabase::parse(file, Path::new("users")).expect("a file of users"));
-    let radius = RadiusServer::new(PortRole::Accounting, users);
+    let radius = RadiusServer::new(users);
     // Even one who knows the secret gets no conversation going.
-    let mut request = [&[4, 1, 0, 26][..], &[0; 16], &[40, 6, 0, 0, 0, 1]].concat();
-    sign(&mut request, None, b"s", [0; 16]);
-    dies("radius, signed", &lab, [1813, 1813], &request, move || radius.worker());
+    let mut request = [&[12, 1, 0, 38][..], &[0; 16], &[80, 18], &[0; 16]].concat();
+    let mac = Hmac::<Md5>::new_from_slice(b"s").expect("any key").chain_update(&request).finalize();
+    request[22..].copy_from_slice(&mac.into_bytes());
+    dies("radius, signed", &lab, [1812, 1812], &request, move || radius.worker());
 }

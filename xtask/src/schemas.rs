@@ -34,8 +34,7 @@ const JSON_RESULTS: [(&str, &str); 8] = [
 ];
 
 /// Documents without the envelope: files that linerate reads, too, and lines of logs.
-const FILES: [(&str, &str); 6] = [
-    ("linerate.accounting/1", "AccountingRecord"),
+const FILES: [(&str, &str); 5] = [
     ("linerate.capture/1", "CaptureInfo"),
     ("linerate.load-stream/2", "LoadStreamStart"),
     ("linerate.persisted/1", "PersistedSettings"),

@@ -316,9 +316,9 @@ impl ZoneReader<'_> {
         } else if rtype == rtype::SOA && owner != self.apex {
             Some("a SOA belongs at the zone's own name; serve this zone with a file of its own".into())
         } else if rtype == rtype::DNAME {
-            Some("DNAME is not supported: take it out, or serve the zone with a server that has it".into())
+            Some("DNAME is not supported: remove it, or serve the zone with a server that has it".into())
         } else if matches!(rtype, 0 | rtype::OPT | 249..=255) {
-            Some("a type for queries only; take the record out".into())
+            Some("a type for queries only; remove the record".into())
         } else {
             None
         };

@@ -12,8 +12,6 @@ pub mod code {
     pub const ACCESS_REQUEST: u8 = 1;
     pub const ACCESS_ACCEPT: u8 = 2;
     pub const ACCESS_REJECT: u8 = 3;
-    pub const ACCOUNTING_REQUEST: u8 = 4;
-    pub const ACCOUNTING_RESPONSE: u8 = 5;
     /// RFC 5997.
     pub const STATUS_SERVER: u8 = 12;
 }
@@ -23,7 +21,6 @@ pub mod attribute {
     pub const USER_PASSWORD: u8 = 2;
     pub const CHAP_PASSWORD: u8 = 3;
     pub const PROXY_STATE: u8 = 33;
-    pub const ACCT_STATUS_TYPE: u8 = 40;
     /// Without it, the authenticator of the request is the challenge.
     pub const CHAP_CHALLENGE: u8 = 60;
     pub const EAP_MESSAGE: u8 = 79;

@@ -1,5 +1,5 @@
 //! Replies of the last five seconds, so that a repeated request gets the same reply (RFC 2865, section 2.5; RFC 5080, section
-//! 2.2.2): a password is checked once, and an accounting request is recorded once.
+//! 2.2.2), and a password is checked once.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -77,13 +77,6 @@ pub fn signature(packet: RadiusPacket<'_>, secret: &[u8], authenticator: Authent
     if mac.verify_slice(first.value).is_ok() { SignatureCheck::Right } else { SignatureCheck::Wrong }
 }
 
-/// Whether the authenticator of an Accounting-Request is its digest (RFC 2866, section 3).
-#[must_use]
-pub fn verify_digest(packet: RadiusPacket<'_>, secret: &[u8]) -> bool {
-    let expected = digest(packet.bytes(), [0; AUTHENTICATOR_BYTES], secret);
-    constant_time_eq(&expected, &packet.authenticator())
-}
-
 /// Signs a reply whose header has the authenticator of the request: writes the Message-Authenticator at the offset
 /// `signature`, where the reply has zeros, and then the Response Authenticator (RFC 2865, section 3).
 pub fn sign(reply: &mut [u8], signature: Option<usize>, secret: &[u8], request: Authenticator) {

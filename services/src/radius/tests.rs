@@ -25,9 +25,9 @@ Session-Timeout = 60
 const NAS: &str = "192.0.2.1:4000";
 const OLD_NAS: &str = "198.51.100.1:4000";
 
-fn server(port: PortRole) -> (RadiusServer, RadiusService) {
+fn server() -> (RadiusServer, RadiusService) {
     let users = UserDatabase::parse(FILE, Path::new("users")).unwrap();
-    let radius = RadiusServer::new(port, Arc::new(users));
+    let radius = RadiusServer::new(Arc::new(users));
     let worker = radius.worker();
     (radius, worker)
 }
@@ -67,14 +67,6 @@ fn pap(id: u8, password: &str) -> Vec<(u8, Vec<u8>)> {
     vec![(attribute::USER_NAME, b"alice".to_vec()), (attribute::USER_PASSWORD, hidden)]
 }
 
-fn accounting(id: u8, attributes: &[(u8, Vec<u8>)], secret: &[u8]) -> Vec<u8> {
-    let mut packet = request(code::ACCOUNTING_REQUEST, id, attributes, None);
-    packet[4..20].fill(0);
-    let digest = Md5::new().chain_update(&packet).chain_update(secret).finalize();
-    packet[4..20].copy_from_slice(&digest);
-    packet
-}
-
 fn ask(worker: &mut RadiusService, datagram: &[u8], source: &str) -> (RequestOutcome, Option<Vec<u8>>) {
     let mut reply = [0xee; MOST_BYTES];
     let (outcome, length) = worker.answer_at(datagram, source.parse().unwrap(), Instant::now(), &mut reply);
@@ -82,7 +74,7 @@ fn ask(worker: &mut RadiusService, datagram: &[u8], source: &str) -> (RequestOut
 }
 
 /// Checks a reply as a NAS does, and returns its code and attributes.
-fn verified(reply: &[u8], request: &[u8], signed: bool) -> (u8, Vec<(u8, Vec<u8>)>) {
+fn verified(reply: &[u8], request: &[u8]) -> (u8, Vec<(u8, Vec<u8>)>) {
     let (packet, request) = (RadiusPacket::parse(reply).unwrap(), RadiusPacket::parse(request).unwrap());
     assert_eq!(packet.identifier(), request.identifier());
     let digest = Md5::new()
@@ -92,24 +84,22 @@ fn verified(reply: &[u8], request: &[u8], signed: bool) -> (u8, Vec<(u8, Vec<u8>
         .chain_update(b"s3cret")
         .finalize();
     assert_eq!(packet.authenticator(), *digest);
-    if signed {
-        assert_eq!(reply[20], attribute::MESSAGE_AUTHENTICATOR, "the first");
-        assert_eq!(signature(packet, b"s3cret", request.authenticator()), SignatureCheck::Right);
-    }
+    assert_eq!(reply[20], attribute::MESSAGE_AUTHENTICATOR, "the first");
+    assert_eq!(signature(packet, b"s3cret", request.authenticator()), SignatureCheck::Right);
     let attributes = packet.attributes().map(|found| (found.kind, found.value.to_vec()));
-    (packet.code(), attributes.skip(usize::from(signed)).collect())
+    (packet.code(), attributes.skip(1).collect())
 }
 
 #[test]
 fn the_right_password_is_accepted() {
-    let (radius, mut worker) = server(PortRole::Authentication);
+    let (radius, mut worker) = server();
     let mut attributes = pap(1, "correct horse battery staple");
     attributes.push((attribute::PROXY_STATE, b"p1".to_vec()));
     attributes.push((attribute::PROXY_STATE, b"p2".to_vec()));
     let request = request(code::ACCESS_REQUEST, 1, &attributes, Some(b"s3cret"));
     let (outcome, reply) = ask(&mut worker, &request, NAS);
     assert_eq!(outcome, RequestOutcome::Accepted);
-    let (code, attributes) = verified(&reply.unwrap(), &request, true);
+    let (code, attributes) = verified(&reply.unwrap(), &request);
     let expected = [(27, vec![0, 0, 0, 60]), (33, b"p1".to_vec()), (33, b"p2".to_vec())];
     assert_eq!((code, attributes), (code::ACCESS_ACCEPT, expected.to_vec()));
     assert_eq!(radius.counts().to_string(), "1 accepted");
@@ -117,7 +107,7 @@ fn the_right_password_is_accepted() {
 
 #[test]
 fn chap_is_accepted_with_both_kinds_of_challenge() {
-    let (_, mut worker) = server(PortRole::Authentication);
+    let (_, mut worker) = server();
     let chap = |id: u8, password: &str, challenge: &[u8]| {
         let digest = Md5::new().chain_update([9]).chain_update(password).chain_update(challenge).finalize();
         let mut attributes = vec![(1, b"alice".to_vec()), (3, [&[9][..], &digest].concat())];
@@ -134,7 +124,7 @@ fn chap_is_accepted_with_both_kinds_of_challenge() {
 
 #[test]
 fn other_credentials_are_rejected() {
-    let (_, mut worker) = server(PortRole::Authentication);
+    let (_, mut worker) = server();
     let both = [pap(6, "correct horse battery staple"), vec![(3, vec![0; 17])]].concat();
     let unknown = vec![(1, b"mallory".to_vec()), (2, vec![0; 16])];
     let eap = vec![(1, b"alice".to_vec()), (attribute::EAP_MESSAGE, vec![2, 0, 0, 4])];
@@ -144,13 +134,13 @@ fn other_credentials_are_rejected() {
         let request = request(code::ACCESS_REQUEST, id, &attributes, Some(b"s3cret"));
         let (outcome, reply) = ask(&mut worker, &request, NAS);
         assert_eq!(outcome, RequestOutcome::Rejected, "{id}");
-        assert_eq!(verified(&reply.unwrap(), &request, true), (code::ACCESS_REJECT, Vec::new()), "{id}");
+        assert_eq!(verified(&reply.unwrap(), &request), (code::ACCESS_REJECT, Vec::new()), "{id}");
     }
 }
 
 #[test]
 fn requests_without_the_secret_get_no_reply() {
-    let (radius, mut worker) = server(PortRole::Authentication);
+    let (radius, mut worker) = server();
     let right = pap(1, "correct horse battery staple");
     let signed = |secret: &'static [u8]| request(code::ACCESS_REQUEST, 1, &right, Some(secret));
     let unsigned = request(code::ACCESS_REQUEST, 1, &right, None);
@@ -170,29 +160,8 @@ fn requests_without_the_secret_get_no_reply() {
 }
 
 #[test]
-fn accounting_is_recorded_once() {
-    let (radius, mut worker) = server(PortRole::Accounting);
-    let mut other = radius.worker();
-    let start = [(attribute::ACCT_STATUS_TYPE, vec![0, 0, 0, 1]), (attribute::PROXY_STATE, vec![7])];
-    let request = accounting(1, &start, b"s3cret");
-    let (outcome, first) = ask(&mut worker, &request, NAS);
-    let first = first.unwrap();
-    assert_eq!(outcome, RequestOutcome::Accounted);
-    assert_eq!(verified(&first, &request, false), (code::ACCOUNTING_RESPONSE, vec![(33, vec![7])]));
-    // The repeated request reaches another worker.
-    assert_eq!(ask(&mut other, &request, NAS), (RequestOutcome::Repeated, Some(first)));
-    assert_eq!(ask(&mut worker, &accounting(2, &start, b"other"), NAS), (RequestOutcome::WrongSecret, None));
-    assert_eq!(ask(&mut worker, &accounting(3, &[], b"s3cret"), NAS), (RequestOutcome::Incomplete, None));
-    let counts = radius.counts();
-    assert_eq!(
-        [RequestOutcome::Accounted, RequestOutcome::Repeated].map(|outcome| counts.of(outcome)),
-        [1, 1]
-    );
-}
-
-#[test]
 fn a_repeated_request_gets_the_same_answer_for_five_seconds() {
-    let (_, mut worker) = server(PortRole::Authentication);
+    let (_, mut worker) = server();
     let request = request(code::ACCESS_REQUEST, 1, &pap(1, "wrong"), Some(b"s3cret"));
     let (now, mut reply) = (Instant::now(), [0; MOST_BYTES]);
     let mut outcome = |port: u16, after: Duration| {
@@ -206,37 +175,29 @@ fn a_repeated_request_gets_the_same_answer_for_five_seconds() {
 
 #[test]
 fn status_server_is_answered() {
-    for (port, expected) in
-        [(PortRole::Authentication, code::ACCESS_ACCEPT), (PortRole::Accounting, code::ACCOUNTING_RESPONSE)]
-    {
-        let (_, mut worker) = server(port);
-        let signed = request(code::STATUS_SERVER, 1, &[], Some(b"s3cret"));
-        for _ in 0..2 {
-            let (outcome, reply) = ask(&mut worker, &signed, NAS);
-            assert_eq!(outcome, RequestOutcome::Status);
-            assert_eq!(verified(&reply.unwrap(), &signed, true), (expected, Vec::new()));
-        }
-        let unsigned = request(code::STATUS_SERVER, 2, &[], None);
-        assert_eq!(ask(&mut worker, &unsigned, OLD_NAS), (RequestOutcome::Unsigned, None));
+    let (_, mut worker) = server();
+    let signed = request(code::STATUS_SERVER, 1, &[], Some(b"s3cret"));
+    for _ in 0..2 {
+        let (outcome, reply) = ask(&mut worker, &signed, NAS);
+        assert_eq!(outcome, RequestOutcome::Status);
+        assert_eq!(verified(&reply.unwrap(), &signed), (code::ACCESS_ACCEPT, Vec::new()));
     }
+    let unsigned = request(code::STATUS_SERVER, 2, &[], None);
+    assert_eq!(ask(&mut worker, &unsigned, OLD_NAS), (RequestOutcome::Unsigned, None));
 }
 
 #[test]
 fn a_reply_is_never_answered() {
-    for port in [PortRole::Authentication, PortRole::Accounting] {
-        let (_, mut worker) = server(port);
-        for code in [0, code::ACCESS_ACCEPT, code::ACCESS_REJECT, code::ACCOUNTING_RESPONSE, 11, 255] {
-            let answer = request(code, 1, &[], Some(b"s3cret"));
-            assert_eq!(ask(&mut worker, &answer, NAS), (RequestOutcome::WrongType, None), "{code}");
-        }
+    let (_, mut worker) = server();
+    for code in [0, code::ACCESS_ACCEPT, code::ACCESS_REJECT, 4, 5, 11, 255] {
+        let answer = request(code, 1, &[], Some(b"s3cret"));
+        assert_eq!(ask(&mut worker, &answer, NAS), (RequestOutcome::WrongType, None), "{code}");
     }
-    let (_, mut worker) = server(PortRole::Authentication);
-    assert_eq!(ask(&mut worker, &accounting(1, &[], b"s3cret"), NAS), (RequestOutcome::WrongType, None));
 }
 
 #[test]
 fn a_reply_that_does_not_fit_is_not_sent() {
-    let (_, mut worker) = server(PortRole::Authentication);
+    let (_, mut worker) = server();
     let request = request(code::ACCESS_REQUEST, 1, &pap(1, "wrong"), Some(b"s3cret"));
     for space in 0..38 {
         let mut reply = vec![0; space];
@@ -255,10 +216,9 @@ proptest! {
     #[test]
     fn forged_requests_are_not_answered(
         mut datagram in proptest::collection::vec(any::<u8>(), 20..200),
-        code in prop_oneof![Just(1_u8), Just(4), Just(12), any::<u8>()],
-        accounting: bool,
+        code in prop_oneof![Just(1_u8), Just(12), any::<u8>()],
     ) {
-        let (_, mut worker) = server(if accounting { PortRole::Accounting } else { PortRole::Authentication });
+        let (_, mut worker) = server();
         let length = (datagram.len() as u16).to_be_bytes();
         datagram[0] = code;
         datagram[2..4].copy_from_slice(&length);

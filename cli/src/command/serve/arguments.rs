@@ -132,9 +132,6 @@ struct ServeSummary {
     elapsed_seconds: f64,
     total: Counts,
     workers: Vec<Counts>,
-    /// Further ports of the same protocol.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    beside: Vec<ServeSideTasks>,
     /// Requests without a reply, or with a partial one, by reason. `total` counts those without a
     /// reply as dropped.
     refusals: RefusalCounts,
@@ -142,14 +139,6 @@ struct ServeSummary {
     guard: Option<GuardReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     xdp: Option<XdpReport>,
-}
-
-#[derive(Serialize)]
-struct ServeSideTasks {
-    protocol: &'static str,
-    address: SocketAddr,
-    total: Counts,
-    workers: Vec<Counts>,
 }
 
 /// The clients that a protocol answers, and its limits.
@@ -171,16 +160,14 @@ pub(crate) struct AdmissionArgs {
 
 impl ServerArguments {
     /// Serves the clients of `admission` until the requested end or an interrupt. `service` creates
-    /// the service of each worker. The servers in `beside`, started by [`start`](Self::start), end
-    /// with it and are in its counters.
-    pub(crate) fn serve_beside<S: Service + 'static>(
+    /// the service of each worker.
+    pub(crate) fn serve<S: Service + 'static>(
         self,
         protocol: &'static str,
         admission: &AdmissionArgs,
-        beside: Vec<(&'static str, RunningServer)>,
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<ExitCode> {
-        self.serve_observed(protocol, admission, beside, |_| Ok(()), service)
+        self.serve_observed(protocol, admission, |_| Ok(()), service)
     }
 
     /// Whether the counters at the end go to standard output as JSON.
@@ -188,12 +175,11 @@ impl ServerArguments {
         self.json.as_deref() == Some("-")
     }
 
-    /// As [`serve_beside`](Self::serve_beside), and calls `observe` once per second.
+    /// As [`serve`](Self::serve), and calls `observe` once per second.
     pub(crate) fn serve_observed<S: Service + 'static>(
         self,
         protocol: &'static str,
         admission: &AdmissionArgs,
-        beside: Vec<(&'static str, RunningServer)>,
         mut observe: impl FnMut(&RunningServer) -> Result<()>,
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<ExitCode> {
@@ -205,9 +191,8 @@ impl ServerArguments {
         let interrupt =
             if self.reloads { InterruptFlag::install_ignoring_hangup()? } else { InterruptFlag::install()? };
         let (started, started_unix_seconds) = (std::time::Instant::now(), origin::unix_seconds());
-        let running = self.start(self.bind, admission, service)?;
-        let all = beside.iter().map(|(_, running)| running).chain([&running]);
-        let warnings: Vec<String> = all.flat_map(warnings).collect();
+        let running = self.start(admission, service)?;
+        let warnings: Vec<String> = warnings(&running).collect();
         for warning in &warnings {
             eprintln!("linerate: {warning}");
         }
@@ -216,9 +201,6 @@ impl ServerArguments {
         }
         if let Some(report) = running.xdp() {
             eprint!("{}", xdp::announce(report));
-        }
-        for (protocol, running) in &beside {
-            eprintln!("serving {protocol} on {}", running.local_addr());
         }
         eprintln!(
             "serving {protocol} on {} with {} workers; end with Ctrl-C",
@@ -245,7 +227,6 @@ impl ServerArguments {
             refusals: admission.refusals.counts(),
             guard: report.guard,
             workers: report.workers,
-            beside: beside.into_iter().map(stop).collect::<Result<_>>()?,
             xdp: report.xdp,
         };
         match &json {
@@ -276,15 +257,13 @@ impl ServerArguments {
         overload
     }
 
-    /// Starts a server with these settings on `bind`.
-    pub(crate) fn start<S: Service + 'static>(
+    fn start<S: Service + 'static>(
         &self,
-        bind: SocketAddr,
         admission: &AdmissionArgs,
         mut service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<RunningServer> {
         let mut builder = Server::builder()
-            .bind(bind)
+            .bind(self.bind)
             .sockets(match self.sockets {
                 SocketsArgument::Shared => SocketMode::Shared,
                 SocketsArgument::Reuseport => SocketMode::Reuseport,
@@ -326,7 +305,7 @@ impl ServerArguments {
         if self.no_fragment {
             builder = builder.path_mtu_discovery(linerate_engine::PathMtuDiscovery::Do);
         }
-        let own_port = Arc::new(AtomicU16::new(bind.port()));
+        let own_port = Arc::new(AtomicU16::new(self.bind.port()));
         let allowed = if self.allow.is_empty() { &admission.allowed } else { &self.allow }.clone();
         let (servers, port) = (admission.servers, Arc::clone(&own_port));
         let refusals = Arc::clone(&admission.refusals);
@@ -338,12 +317,6 @@ impl ServerArguments {
         own_port.store(running.local_addr().port(), Ordering::Relaxed);
         Ok(running)
     }
-}
-
-fn stop((protocol, running): (&'static str, RunningServer)) -> Result<ServeSideTasks> {
-    let address = running.local_addr();
-    let report = running.stop()?;
-    Ok(ServeSideTasks { protocol, address, total: report.total(), workers: report.workers })
 }
 
 // The server's fallbacks, and properties of the host that would starve it above capacity.
@@ -397,12 +370,6 @@ fn text(summary: &ServeSummary, silent: bool) -> String {
     for (worker, counts) in summary.workers.iter().enumerate() {
         let answered = if silent { String::new() } else { format!(", {} answered", counts.answered) };
         text.push_str(&format!("  worker {worker}: {} received{answered}\n", counts.received));
-    }
-    for ServeSideTasks { protocol, address, total, .. } in &summary.beside {
-        text.push_str(&format!(
-            "{protocol} on {address}: answered {} of {} requests\n",
-            total.answered, total.received
-        ));
     }
     if total.shed > 0 {
         text.push_str(&format!(

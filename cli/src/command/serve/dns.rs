@@ -105,7 +105,7 @@ impl DnsServeArgs {
                 limit.per_second, limit.surplus_bytes
             );
         }
-        let code = self.server.serve_beside("dns", &admission, Vec::new(), service)?;
+        let code = self.server.serve("dns", &admission, service)?;
         if let Some(tcp) = tcp {
             let counts = tcp.counts();
             eprintln!(

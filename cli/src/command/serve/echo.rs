@@ -26,8 +26,6 @@ impl EchoServeArgs {
         let admission =
             AdmissionArgs { reply_bytes: Some(self.server.max_request), ..AdmissionArgs::default() };
         let (any, refusals) = (self.any, Arc::clone(&admission.refusals));
-        self.server.serve_beside("echo", &admission, Vec::new(), move |_| {
-            RequestEcho::new(any, Arc::clone(&refusals))
-        })
+        self.server.serve("echo", &admission, move |_| RequestEcho::new(any, Arc::clone(&refusals)))
     }
 }

@@ -50,7 +50,7 @@ impl NtpServeArgs {
         };
         // Only mode 3 is answered, and only by mode 4.
         let admission = AdmissionArgs { servers: true, receive_times: true, ..AdmissionArgs::default() };
-        self.server.serve_beside("ntp", &admission, Vec::new(), move |_| NtpService::new(settings))
+        self.server.serve("ntp", &admission, move |_| NtpService::new(settings))
     }
 
     fn rate_limit(&self) -> Result<Option<NtpRateLimit>> {

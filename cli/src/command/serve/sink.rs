@@ -108,7 +108,7 @@ impl SinkServeArgs {
             }
             if prints_text { output::print(&rates.line()) } else { Ok(()) }
         };
-        self.server.serve_observed("sink", &admission, Vec::new(), observe, move |_| {
+        self.server.serve_observed("sink", &admission, observe, move |_| {
             let bytes = Arc::<SinkBytes>::default();
             workers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&bytes));
             SinkService::new(bytes)

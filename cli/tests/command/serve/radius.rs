@@ -2,13 +2,11 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use super::{ServeProcess, installed};
-use crate::schema::conforms;
 use crate::support;
 
 const USERS: &str = r#"
@@ -29,19 +27,8 @@ fn serving() -> (tempfile::TempDir, ServeProcess) {
     let directory = tempfile::tempdir().expect("a directory");
     let users = directory.path().join("users.toml");
     std::fs::write(&users, USERS).expect("written");
-    let detail = directory.path().join("detail");
-    let [users, detail] = [&users, &detail].map(|path| path.to_str().expect("a name"));
-    let accounting = ["--accounting", "127.0.0.1:0", "--accounting-file", detail];
-    let server = ServeProcess::start("radius", &[&["--users", users][..], &accounting].concat());
+    let server = ServeProcess::start("radius", &["--users", users.to_str().expect("a name")]);
     (directory, server)
-}
-
-/// The records in a file.
-fn records(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).expect("a file");
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
-        .collect()
 }
 
 /// What radclient shows of the answer; it tries twice and waits a second each time.
@@ -65,7 +52,7 @@ fn radclient_is_let_in_or_not() {
         return;
     }
     let (_directory, server) = serving();
-    let [accounting, authentication] = server.addresses[..] else { panic!("{:?}", server.addresses) };
+    let authentication = server.address();
     let signed = "Message-Authenticator = 0x00\n";
     let alice = |more: &str| format!("User-Name = alice\nUser-Password = wonderland\n{more}");
 
@@ -85,18 +72,13 @@ fn radclient_is_let_in_or_not() {
     let (fine, told) = radclient(authentication, "status", "s3cret", signed);
     assert!(fine && told.contains("Received Access-Accept"), "{told}");
 
-    let start = "Acct-Status-Type = Start\nAcct-Session-Id = 1\nUser-Name = alice\n";
-    let (fine, told) = radclient(accounting, "acct", "s3cret", start);
-    assert!(fine && told.contains("Received Accounting-Response"), "{told}");
-
-    // Silence: another secret, and no Message-Authenticator. The three wait at the same time.
+    // Silence: another secret, and no Message-Authenticator. Both wait at the same time.
     std::thread::scope(|scope| {
-        let (alice, start) = (alice(signed), start.to_owned());
+        let alice = alice(signed);
         let unsigned = "User-Name = alice\nUser-Password = wonderland\n";
         let silent = [
             scope.spawn(move || radclient(authentication, "auth", "another", &alice)),
             scope.spawn(move || radclient(authentication, "auth", "s3cret", unsigned)),
-            scope.spawn(move || radclient(accounting, "acct", "another", &start)),
         ];
         for silent in silent {
             let (fine, told) = silent.join().expect("it ran");
@@ -105,46 +87,6 @@ fn radclient_is_let_in_or_not() {
     });
     let counters = server.stop();
     assert_eq!(counters["total"]["answered"], 4, "{counters}");
-    assert_eq!(counters["beside"][0]["total"]["answered"], 1, "{counters}");
-}
-
-#[test]
-fn accounting_is_answered_when_it_is_written() {
-    if !installed("accounting_is_answered_when_it_is_written", "radclient") {
-        return;
-    }
-    let (directory, mut server) = serving();
-    let accounting = server.addresses[0];
-    let (detail, moved) = (directory.path().join("detail"), directory.path().join("detail.1"));
-    let start = "Acct-Status-Type = Start\nAcct-Session-Id = 7f\nUser-Name = alice\nNAS-Port = 3\n";
-    assert!(radclient(accounting, "acct", "s3cret", start).0);
-    let written = records(&detail);
-    assert_eq!(written.len(), 1, "{written:?}");
-    let attributes = &written[0]["attributes"];
-    conforms(&written[0], "linerate.accounting/1");
-    assert_eq!(
-        (&attributes["Acct-Status-Type"], &attributes["Acct-Session-Id"]),
-        (&"Start".into(), &"7f".into())
-    );
-    assert_eq!((&attributes["User-Name"], &attributes["NAS-Port"]), (&"alice".into(), &3.into()));
-
-    // The file is moved away, as logrotate does it.
-    std::fs::rename(&detail, &moved).expect("renamed");
-    assert!(server.hang_up().ends_with("opened anew"));
-    let stop = start.replace("Start", "Stop");
-    assert!(radclient(accounting, "acct", "s3cret", &stop).0);
-    assert_eq!(records(&moved).len(), 1);
-    assert_eq!(records(&detail)[0]["attributes"]["Acct-Status-Type"], "Stop");
-
-    // A disk without room: no record, and no answer.
-    std::fs::remove_file(&detail).expect("removed");
-    std::os::unix::fs::symlink("/dev/full", &detail).expect("a link");
-    server.hang_up();
-    let (fine, told) = radclient(accounting, "acct", "s3cret", start);
-    assert!(!fine && told.contains("No reply"), "{told}");
-    let counters = server.stop();
-    let total = &counters["beside"][0]["total"];
-    assert_eq!((&total["answered"], &total["dropped"]), (&2.into(), &2.into()), "{counters}");
 }
 
 #[test]

@@ -395,7 +395,7 @@ impl<'a> BucketBuilder<'a> {
                 && (alias(other) && !beside(record.rtype) || alias(record.rtype) && !beside(other))
         };
         if node.sets.iter().any(clash) {
-            let why = "a CNAME has no other records beside it; remove it or them";
+            let why = "a CNAME cannot have other records next to it; remove it or them";
             return Err(zone.complaint(&record, why));
         }
         match node.sets.iter_mut().find(|set| set[0].rtype == record.rtype) {
