@@ -81,4 +81,22 @@ mod tests {
     fn the_command_line_is_consistent() {
         super::tree().debug_assert();
     }
+
+    #[test]
+    fn frequent_options_have_the_same_letter_in_every_command() {
+        const LETTERS: [(&str, char); 4] = [("json", 'j'), ("interface", 'i'), ("port", 'p'), ("yes", 'y')];
+        let mut commands = vec![super::tree()];
+        let mut found = std::collections::BTreeSet::new();
+        while let Some(command) = commands.pop() {
+            for option in command.get_arguments() {
+                let letter = LETTERS.iter().find(|(long, _)| option.get_long() == Some(long));
+                if let Some((long, letter)) = letter {
+                    assert_eq!(option.get_short(), Some(*letter), "{}: --{long}", command.get_name());
+                    found.insert(long);
+                }
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+        assert_eq!(found.len(), LETTERS.len());
+    }
 }

@@ -134,7 +134,7 @@ table! {
     FINDINGS: "findings", Gauge(Sum), "", ["id", "severity"], Findings,
         "Places where doctor finds this, judged by this scrape and the one before.";
     UNKNOWN: "unknown", Gauge(Sum), "", ["what", "why"], Path,
-        "Places of the path's state that could not be read, and why: denied, missing, unsupported, garbled, other.";
+        "Places of the path's state that could not be read, and why: denied, missing, unsupported, other.";
 
     DROPS_LOST: "drops_lost_packets", ONE, "packets", ["direction", "reason"], Drops,
         "UDP packets that the kernel threw away, by its own reason in lower case, seen at skb:kfree_skb.";
@@ -147,7 +147,7 @@ table! {
     COST_STOLEN: "cost_stolen_seconds", NANOSECONDS, "seconds", ["cpu"], Cost,
         "The part of it that was taken from threads, and that top accounts to them.";
     COST_LOOK: "cost_look_ratio", Gauge(Highest), "ratio", [], Cost,
-        "What looking itself takes of the CPUs, 0 to 1.";
+        "Share of the CPUs that the observation itself uses, 0 to 1.";
 
     BUILD_INFO: "build_info", Gauge(Omit), "", ["version"], Exporter, "The exporter's version. Always 1.";
     KERNEL_INFO: "kernel_info", Gauge(Omit), "", ["release"], Exporter, "The kernel's release. Always 1.";

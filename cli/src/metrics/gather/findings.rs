@@ -2,21 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use linerate_host::Diagnosis;
 use linerate_host::diagnosis::UnknownItem;
-use linerate_host::{Diagnosis, Severity};
+use rustix::io::Errno;
 
 use super::GatheredSamples;
 use crate::metrics::families::{FINDINGS, UNKNOWN};
 
 pub(super) fn gather(diagnosis: &Diagnosis, all: &mut GatheredSamples) {
     for finding in &diagnosis.findings {
-        let severity = match finding.severity {
-            Severity::Note => "note",
-            Severity::Low => "low",
-            Severity::Medium => "medium",
-            Severity::High => "high",
-        };
-        all.add_gauge(&FINDINGS, &[finding.id, severity], 1.0);
+        all.add_gauge(&FINDINGS, &[finding.id, finding.severity.name()], 1.0);
     }
     let mut unknown: BTreeMap<(String, &str), u64> = BTreeMap::new();
     for item in &diagnosis.unknown {
@@ -36,26 +31,16 @@ fn what(unknown: &UnknownItem) -> String {
     }
 }
 
-// A category of the reason, because the reason itself is free text and must not become a label.
+// A category of the reason by its error number, because the reason itself is free text and must not become a label. Reasons
+// without an error number name the capability that is missing.
 fn why(unknown: &UnknownItem) -> &'static str {
-    let says = |words: &[&str]| words.iter().any(|word| unknown.why.contains(word));
-    if says(&["ermission denied", "not permitted", "privilege", "may not be read", "takes root", "CAP_"]) {
-        "denied"
-    } else if says(&["No such", "not found", "gone", "no file", "there is no", "not there"]) {
-        "missing"
-    } else if says(&[
-        "not supported",
-        "unsupported",
-        "kernel has no",
-        "kernel cannot",
-        "does not tell",
-        "came with Linux",
-    ]) {
-        "unsupported"
-    } else if says(&["is no number", "line ", "garbled", "cut short"]) {
-        "garbled"
-    } else {
-        "other"
+    let number = unknown.why.split_once("(os error ").and_then(|(_, rest)| rest.split_once(')'));
+    match number.and_then(|(number, _)| number.parse().ok()).map(Errno::from_raw_os_error) {
+        Some(Errno::PERM | Errno::ACCESS | Errno::ROFS) => "denied",
+        Some(Errno::NOENT | Errno::NODEV | Errno::NXIO | Errno::SRCH) => "missing",
+        Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT) => "unsupported",
+        None if unknown.why.contains("CAP_") => "denied",
+        _ => "other",
     }
 }
 
@@ -64,12 +49,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_told_without_names_and_its_reason_by_kind() {
+    fn a_place_has_no_names_and_its_reason_a_category() {
         let unknown = |what: &str, why: &str| UnknownItem { what: what.to_owned(), why: why.to_owned() };
         let denied = unknown("link[a].b[x]y[].rings", "reading x: Permission denied (os error 13)");
         assert_eq!((what(&denied).as_str(), why(&denied)), ("link.rings", "denied"));
         assert_eq!(what(&unknown("machine.kernel", "")), "machine.kernel");
         assert_eq!(why(&unknown("", "/proc/x: No such file or directory (os error 2)")), "missing");
+        assert_eq!(why(&unknown("", "x: Operation not supported (os error 95)")), "unsupported");
+        assert_eq!(why(&unknown("", "this requires CAP_SYSLOG")), "denied");
         assert_eq!(why(&unknown("", "whatever")), "other");
     }
 }
