@@ -81,7 +81,7 @@ pub enum ServerError {
     )]
     StrayUnsteered,
     /// The batch size is 0 or more than one system call takes.
-    #[error("a batch of {batch} messages is not possible: recvmmsg takes 1 to 1024 (UIO_MAXIOV)")]
+    #[error("a batch of {batch} messages is not possible: recvmmsg accepts 1 to 1024 (UIO_MAXIOV)")]
     Batch {
         /// The requested size.
         batch: u16,
@@ -97,7 +97,7 @@ pub enum ServerError {
         limit: &'static str,
     },
     /// Somebody has the port.
-    #[error("{address} is in use: `ss -ulpn 'sport = :{}'` shows by whom{}", .address.port(),
+    #[error("{address} is in use: `ss -ulpn 'sport = :{}'` shows the process{}", .address.port(),
             if *.shareable { "; it can be joined with Builder::join, which splits the traffic" } else { "" })]
     InUse {
         /// The requested address.
@@ -117,7 +117,7 @@ pub enum ServerError {
     },
     /// The address is not one of this host's.
     #[error(
-        "{address} is not an address of this host: `ip address` lists them; Builder::bind takes one of those or \
+        "{address} is not an address of this host: `ip address` lists them; Builder::bind accepts one of those or \
              a wildcard"
     )]
     NotLocal {

@@ -220,7 +220,7 @@ fn make(directory: &Path, options: &str) -> Result<Lab> {
 }
 
 fn say(message: &HolderMessage) -> Result<()> {
-    let failed = |e: io::Error| LabError::system("tell that the lab is ready", e);
+    let failed = |e: io::Error| LabError::system("report that the lab is ready", e);
     let mut line = serde_json::to_string(message).map_err(|e| failed(e.into()))?;
     line.push('\n');
     let mut output = io::stdout().lock();

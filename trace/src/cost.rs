@@ -47,7 +47,7 @@ pub(crate) fn any_cgroup(text: &str) {
 pub const COUNTING_POINT: &str = "host-entry";
 
 /// The operation in an error message.
-const WHAT: &str = "telling what packets take";
+const WHAT: &str = "measuring the CPU time of packets";
 
 #[derive(Debug, Clone)]
 pub struct CostOptions {

@@ -5,7 +5,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// A missing privilege.
-    #[error("{what} takes {capabilities}: run it as root, or give the program these capabilities")]
+    #[error("{what} requires {capabilities}: run it as root, or give the program these capabilities")]
     NotPermitted {
         what: &'static str,
         /// Such as `CAP_BPF and CAP_PERFMON`.

@@ -94,7 +94,9 @@ impl KernelSymbols {
 fn hidden(restrict: Option<&str>) -> String {
     match restrict.map(str::trim) {
         Some("2") => format!("{SYMBOLS} shows no addresses: kernel.kptr_restrict is 2, set it to 1"),
-        _ => format!("{SYMBOLS} shows no addresses: it takes CAP_SYSLOG, and kernel.kptr_restrict below 2"),
+        _ => format!(
+            "{SYMBOLS} shows no addresses: this requires CAP_SYSLOG, and kernel.kptr_restrict below 2"
+        ),
     }
 }
 

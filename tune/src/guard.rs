@@ -201,7 +201,7 @@ fn first_line(from: OwnedFd) -> io::Result<String> {
     let limit = Timespec { tv_sec: LONGEST_START.as_secs().cast_signed(), tv_nsec: 0 };
     loop {
         if poll(&mut [PollFd::new(&from, PollFlags::IN)], Some(&limit))? == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not say that it watches"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not report that it watches"));
         }
         let mut byte = [0];
         match from.read(&mut byte)? {

@@ -185,7 +185,7 @@ impl GuestParts {
     ) -> anyhow::Result<Vec<String>> {
         match check(&mut self.boot(prepared, variant)?) {
             Err(error) if session::is_no_answer(&error) => {
-                eprintln!("guest: {error:#}; these checks once more on one that is booted anew");
+                eprintln!("guest: {error:#}; these checks once more after another boot");
                 check(&mut self.boot(prepared, variant)?)
             }
             done => done,
@@ -206,7 +206,7 @@ impl GuestParts {
             });
             match all_run {
                 Err(error) if session::is_no_answer(&error) => {
-                    eprintln!("guest: not all of its CPUs run; booted anew. {error:#}");
+                    eprintln!("guest: not all of its CPUs run; booted again. {error:#}");
                 }
                 done => return done,
             }
@@ -237,7 +237,7 @@ impl GuestParts {
         let kernel = UnpackedKernel::provide(&cache(&command)?, self.kernel.as_deref())?;
         let image = image::pack(&kernel, &command)?;
         if let LabPrivilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {
-            bail!(GuestUnavailable(format!("takes root or a user namespace, and {why}; {how_to_allow}")));
+            bail!(GuestUnavailable(format!("requires root or a user namespace, and {why}; {how_to_allow}")));
         }
         Ok(PreparedGuest { kernel, image })
     }

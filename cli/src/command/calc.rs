@@ -75,7 +75,7 @@ impl CalcArgs {
             warnings.push(Warning::new(
                 "fragmented",
                 format!(
-                    "the packet is longer than the MTU of {} bytes and takes {} frames: losing one loses all",
+                    "the packet is longer than the MTU of {} bytes and needs {} frames: losing one loses all",
                     self.mtu, figures.frames
                 ),
             ));

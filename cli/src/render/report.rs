@@ -164,10 +164,7 @@ pub(crate) fn page(joined: &JoinedResults, argv: &[String]) -> Result<String> {
         words: member.head.title,
         file: short(&member.file),
     });
-    let fixed = [
-        ContentsEntry::own("path", "The packet path"),
-        ContentsEntry::own("summary", "What the results say"),
-    ];
+    let fixed = [ContentsEntry::own("path", "The packet path"), ContentsEntry::own("summary", "Verdicts")];
     let unread = (!joined.unread.is_empty()).then_some(ContentsEntry::own("unread", "Not shown"));
     let page = ReportPage {
         title: joined.title(),

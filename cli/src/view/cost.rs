@@ -184,8 +184,8 @@ fn victim_bars(cost: &CostReport, victims: &[TopVictim]) -> BarChart {
         ];
         StackedBar {
             name: victim.name.clone(),
-            value: format!("top {says}, had {had}, lost {taken}"),
-            description: format!("{}: top says {says}, packets took {taken}, it had {had}", victim.name),
+            value: format!("top shows {says}, had {had}, lost {taken}"),
+            description: format!("{}: top shows {says}, packets used {taken}, it had {had}", victim.name),
             segments: BarChart::segments(segments.map(|(fill, part)| (fill, share(part, scale)))),
             tick: group.accounted().map(|accounted| share(accounted, scale)),
             ..StackedBar::default()
@@ -218,7 +218,7 @@ fn victim_table(cost: &CostReport, victims: &[TopVictim], top: usize) -> Table {
             of(group.taken_in_own_calls_ns),
         ]
     });
-    Table::new(&["name", ">top says", ">on CPU", ">taken", ">displaced", ">had", ">in own calls"])
+    Table::new(&["name", ">top shows", ">on CPU", ">taken", ">displaced", ">had", ">in own calls"])
         .with_rows(rows)
         .with_text_width("name", LONGEST_NAME)
         .with_text_limit(top, "that lost less")
@@ -255,7 +255,7 @@ fn devices(cost: &CostReport) -> Table {
 fn facts(host: &HostSummary, cost: &CostReport) -> Vec<Fact> {
     let unknown = || "unknown".to_owned();
     let hypervisor = match host.hypervisor {
-        Some(true) => "yes; all figures include the time that it takes".to_owned(),
+        Some(true) => "yes; all figures include its time".to_owned(),
         Some(false) => "no".to_owned(),
         None => unknown(),
     };

@@ -99,7 +99,7 @@ impl KernelSettings {
         let at = folder.display();
         Some(HostAdvice {
             what: format!(
-                "packets of {name} are processed in softirqs on the CPUs of {who}, which go first: above capacity they take what answering needs"
+                "packets of {name} are processed in softirqs on the CPUs of {who}, which go first: above capacity they use the time that answering needs"
             ),
             remedy: format!(
                 "threads of NAPI leave that to the scheduler (echo 1 >{at}/threaded, Linux 5.12); \

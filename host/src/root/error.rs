@@ -27,7 +27,7 @@ pub enum HostError {
         /// With line and column.
         reason: String,
     },
-    #[error("{what}: not to be had from a capture")]
+    #[error("{what}: not available from a capture")]
     NotLive { what: String },
 }
 

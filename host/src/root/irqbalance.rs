@@ -84,14 +84,14 @@ fn setup_key(pid: u32) -> String {
 pub(crate) fn message(irqs: &BTreeSet<u32>) -> io::Result<String> {
     // irqbalance reads numbers until one is 0.
     if irqs.contains(&0) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it cannot be told of interrupt 0"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it cannot ban interrupt 0"));
     }
     let numbers: Vec<String> = irqs.iter().map(u32::to_string).collect();
     let list = if numbers.is_empty() { "NONE".to_owned() } else { numbers.join(" ") };
     let message = format!("settings ban irqs {list}");
     if message.len() > LONGEST_MESSAGE {
         let reason = format!(
-            "{} interrupts take {} bytes, and it takes {LONGEST_MESSAGE}",
+            "{} interrupts need {} bytes, and a message has at most {LONGEST_MESSAGE}",
             numbers.len(),
             message.len()
         );
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(message(&[25, 24].into()).expect("fits"), "settings ban irqs 24 25");
         assert!(message(&(100..220).collect()).is_ok());
         let error = message(&(100..221).collect()).expect_err("too long");
-        assert_eq!(error.to_string(), "121 interrupts take 501 bytes, and it takes 499");
+        assert_eq!(error.to_string(), "121 interrupts need 501 bytes, and a message has at most 499");
         assert!(message(&[0, 5].into()).is_err());
     }
 

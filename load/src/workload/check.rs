@@ -28,7 +28,7 @@ impl PreparedExchange {
             ));
         }
         if self.verify.is_some() && self.order != RequestOrder::ByTag {
-            return Some("replies can be verified only if their tag tells the request".to_owned());
+            return Some("replies can be verified only if their tag identifies the request".to_owned());
         }
         match (self.tag, self.order) {
             (Some(tag), order) => self.tag_problem(tag, order),
@@ -61,7 +61,7 @@ impl PreparedExchange {
         let mask = tag.mask();
         if !count.is_power_of_two() || count <= mask {
             return Some(format!(
-                "{count} requests in the order of their tag: it takes a power of two over {mask}"
+                "{count} requests in the order of their tag: the number must be a power of two over {mask}"
             ));
         }
         let sent = EchoedTag { reply_offset: tag.request_offset, ..tag };

@@ -65,7 +65,7 @@ impl FromStr for EchoedTag {
         let (request, reply, bytes) = match parts[..] {
             [request, bytes] => (request, request, bytes),
             [request, reply, bytes] => (request, reply, bytes),
-            _ => return Err(wrong("it takes two or three numbers")),
+            _ => return Err(wrong("it has two or three numbers")),
         };
         let tag = EchoedTag {
             bytes: number(bytes)?,

@@ -240,8 +240,8 @@ fn devices(polled: &BTreeMap<PolledOn, DevicePolls>) -> Vec<DeviceCost> {
 fn doubt(span: &CountedSpan) -> Known<f64> {
     match span.doubt() {
         Some(doubt) => Known::Value(doubt),
-        None if span.shares.len() == 1 => Known::unknown("1 window is too few to tell"),
-        None => Known::unknown(format!("{} windows are too few to tell", span.shares.len())),
+        None if span.shares.len() == 1 => Known::unknown("1 window is too few"),
+        None => Known::unknown(format!("{} windows are too few", span.shares.len())),
     }
 }
 

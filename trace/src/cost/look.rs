@@ -125,7 +125,7 @@ impl CostSession {
         tracer.attach()?;
         // Before this, softirqs end that were running.
         let accounted = AccountedTimes::begin(host);
-        notes.extend(accounted.why().map(|why| format!("what top says is not known: {why}")));
+        notes.extend(accounted.why().map(|why| format!("what top shows is unknown: {why}")));
         let kernel = KernelCpuTimes::observe(host);
         std::thread::sleep(LEAD_IN);
         let point = tracer.begin()?;
@@ -368,7 +368,7 @@ impl CostSession {
         };
         let rate = count as f64 / (elapsed as f64 / 1e9);
         Ok(Some(format!(
-            "up to {rate:.0} interrupts per second came to CPU {cpu}: what each takes beside its tracepoints, which in a \
+            "up to {rate:.0} interrupts per second came to CPU {cpu}: the time of each outside its tracepoints, which in a \
              virtual machine is up to 20 us, is not in these figures and could not be measured: {why}"
         )))
     }

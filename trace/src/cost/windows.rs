@@ -121,7 +121,7 @@ pub(super) fn note(cost: &CostReport) -> Option<String> {
         Known::Unknown { why } => format!("how far shares may be off is not known: {why}"),
     };
     Some(format!(
-        "so that looking takes less, {part:.1} % of the time was looked at, in windows, and stands for the rest: {doubt}"
+        "to use less CPU time, {part:.1} % of the time was observed, in windows, and represents the rest: {doubt}"
     ))
 }
 

@@ -58,7 +58,7 @@ pub(super) fn unknown() -> &'static LossCause {
     const UNKNOWN: LossCause = LossCause {
         name: "unknown",
         what: "the kernel dropped it and gave no reason",
-        remedy: "The function where it fell is named: its source says why",
+        remedy: "Read the source of the function that dropped it: the report names it",
         finding: None,
     };
     &UNKNOWN

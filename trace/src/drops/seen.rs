@@ -320,10 +320,7 @@ impl DropsTracer {
     }
 
     fn notes(&self) -> Vec<String> {
-        let reasons = self
-            .reasons
-            .is_none()
-            .then(|| "the kernel tells no reasons, which came with Linux 5.17".to_owned());
+        let reasons = self.reasons.is_none().then(|| "the kernel reports no reasons (Linux 5.17)".to_owned());
         let symbols = self
             .symbols
             .why_unknown()

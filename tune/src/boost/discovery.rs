@@ -144,7 +144,7 @@ pub enum DiscoveryError {
     /// There is no such server.
     #[error("{0}")]
     NotThere(String),
-    #[error("{what}: not permitted: it takes {capability}: run it as root")]
+    #[error("{what}: not permitted: this requires {capability}: run it as root")]
     NotPermitted { what: String, capability: &'static str },
     /// Its processes are in another namespace.
     #[error("{0}")]
@@ -260,7 +260,7 @@ impl GroupSocket {
     fn of(socket: &SocketState, service: &str, pids: &[u32]) -> Result<Self, DiscoveryError> {
         let cookie = socket.cookie.filter(|cookie| *cookie != 0).ok_or_else(|| {
             DiscoveryError::NotThere(format!(
-                "{service}: the kernel does not tell its sockets' cookies: it takes the module udp_diag (modprobe udp_diag)"
+                "{service}: the kernel does not report its sockets' cookies: this requires the module udp_diag (modprobe udp_diag)"
             ))
         })?;
         // The parent outlives its workers.
@@ -325,7 +325,7 @@ fn notes(
         Known::Unknown { why } => notes.push(format!("where datagrams land is unknown: {why}")),
     }
     if let Some(why) = seen.threads.iter().find_map(|thread| thread.untold.as_ref()) {
-        notes.push(format!("what its threads do is not told: {why}"));
+        notes.push(format!("what its threads do is unknown: {why}"));
     }
     let guessed = |sockets: &&BTreeMap<u64, ReaderEvidence>| {
         sockets.values().any(|seen| *seen == ReaderEvidence::Assumed)

@@ -87,13 +87,13 @@ impl IrqbalanceOwner {
         let (from, to) = (setting::interrupts(&setup.banned), setting::interrupts(&all));
         knob.check(&to).map_err(|error| error.to_string())?;
         let why = format!(
-            "irqbalance looks every {} s whether to move interrupts, and would take back where they are put.",
+            "irqbalance looks every {} s whether to move interrupts, and would revert this placement.",
             setup.interval_seconds
         );
         Ok(Some(PlannedChange {
             source: Some("irqbalance 1.9.2, irqbalance.c and classify.c".to_owned()),
             risk: Some(
-                "irqbalance places all interrupts that it is not told to leave alone anew at its next look. It \
+                "irqbalance places all interrupts that are not banned again at its next scan. It \
                  forgets when it is restarted."
                     .to_owned(),
             ),
@@ -114,9 +114,7 @@ impl SettingOwner for IrqbalanceOwner {
                 ClaimAgreement::InPlan,
             ),
             Err(why) => (
-                format!(
-                    "moves interrupts by load, and cannot be told to leave this one alone while it runs: {why}"
-                ),
+                format!("moves interrupts by load, and cannot exclude this one while it runs: {why}"),
                 ClaimAgreement::ByHand { commands: self.by_hand(&[irq].into()) },
             ),
         };

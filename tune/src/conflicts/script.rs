@@ -73,7 +73,7 @@ fn configured(owner: &'static str, acts: EnforcementMode, when: &str, line: Scri
             EnforcementMode::AtBoot => Box::new(|_, _| ClaimAgreement::NotNeeded),
             _ => Box::new(move |wanted, _| ClaimAgreement::ByHand {
                 commands: vec![format!(
-                    "# {at}: take the line out, or have it set '{}' to '{}'",
+                    "# {at}: remove the line, or have it set '{}' to '{}'",
                     wanted.setting, wanted.to
                 )],
             }),

@@ -247,7 +247,7 @@ fn commands(active: &[String], set: &OwnedSetting, wanted: &WantedKnob<'_>) -> V
         ));
     }
     commands.push(format!("printf '{lines}\\n' >> {file}"));
-    commands.push(format!("tuned-adm profile {OURS}  # applies all of the profile anew"));
+    commands.push(format!("tuned-adm profile {OURS}  # applies the whole profile again"));
     commands
 }
 
@@ -316,7 +316,7 @@ mod tests {
                      printf '[main]\\ninclude=edge\\n' > /etc/tuned/linerate/tuned.conf; }"
                         .into(),
                     "printf '[sysctl]\\nnet.core.busy_read=0\\n' >> /etc/tuned/linerate/tuned.conf".into(),
-                    "tuned-adm profile linerate  # applies all of the profile anew".into(),
+                    "tuned-adm profile linerate  # applies the whole profile again".into(),
                 ]
             }
         );

@@ -30,7 +30,7 @@ pub enum JournalError {
         pid: Option<u32>,
     },
     /// Who can write it could have root write any setting.
-    #[error("{path}: {why}: not used, since what it says is written as root")]
+    #[error("{path}: {why}: not used, because its values would be written as root")]
     NotOurs {
         /// The file or directory.
         path: String,

@@ -51,7 +51,7 @@ impl PersistedSetting {
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistFileError {
-    #[error("{file}: {reason}; `linerate tune persist` writes it anew")]
+    #[error("{file}: {reason}; `linerate tune persist` writes it again")]
     Garbled {
         file: String,
         /// The fault, with line and column.

@@ -27,7 +27,7 @@ pub enum PlanError {
         what: String,
     },
     /// An interface is not the one that it was made for.
-    #[error("{interface} {what}: make the plan anew")]
+    #[error("{interface} {what}: make a new plan")]
     Interface {
         /// Its name in the plan.
         interface: String,
@@ -35,7 +35,7 @@ pub enum PlanError {
         what: String,
     },
     /// It names CPUs that are not there.
-    #[error("{setting} is to be '{to}', and {cpus} not online: make the plan anew")]
+    #[error("{setting} is to be '{to}', and {cpus} not online: make a new plan")]
     Cpus {
         setting: String,
         to: String,
@@ -43,10 +43,10 @@ pub enum PlanError {
         cpus: String,
     },
     /// A setting is not what it was when the plan was made.
-    #[error("{setting} is '{found}' now, and was '{from}' when the plan was made: make the plan anew")]
+    #[error("{setting} is '{found}' now, and was '{from}' when the plan was made: make a new plan")]
     Changed { setting: String, from: String, found: String },
     /// A setting cannot be read.
-    #[error("{what}: make the plan anew")]
+    #[error("{what}: make a new plan")]
     Unread {
         /// The setting and the host's words.
         what: String,

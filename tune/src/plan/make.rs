@@ -81,7 +81,7 @@ fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Findi
         FindingPolicy::Ask(why) => return draft.leave(finding, why, finding.commands.clone()),
         FindingPolicy::Leave(why) => return draft.leave(finding, why, Vec::new()),
         FindingPolicy::Unnamed => {
-            let why = format!("{} says nothing of it.", profile.name);
+            let why = format!("{} does not mention it.", profile.name);
             return draft.leave(finding, why, finding.commands.clone());
         }
     }
@@ -393,7 +393,7 @@ fn leave_what_remains(
             spreads.iter().find(|spread| spread.managed && names(&finding.title, &spread.interface));
         let why = match managed {
             Some(spread) => format!(
-                "The kernel manages where {}'s interrupts go: nobody may change it.",
+                "The kernel manages where {}'s interrupts go, and allows no change.",
                 spread.interface
             ),
             None if profile.cpus.policy.handing == RpsTarget::None => {

@@ -26,7 +26,7 @@ pub fn rehearse(readings: Vec<HostRecording>, scope: &Scope, plan: &TunePlan) ->
     // Agreements are with programs, which a fake host does not have, and doctor sees nothing of them.
     for change in &plan.changes {
         if matches!(change.setting, Setting::Channels { .. } | Setting::VirtualFunctions { .. }) {
-            let why = "the interface makes its queues anew, which only it can do";
+            let why = "the interface creates its queues again, which only the driver can do";
             unrehearsed.push((change.setting.clone(), why.to_owned()));
             continue;
         }

@@ -271,7 +271,7 @@ fn interrupts_that_the_kernel_manages_are_left_with_that_reason() {
     let plan = of_states(&host, &[path], &anyway("udp-server"));
     assert!(plan.changes.iter().all(|change| !change.setting.to_string().contains("IRQ")));
     let left = plan.left.iter().find(|left| left.finding == "irq.stacked").expect("left");
-    assert_eq!(left.why, "The kernel manages where ens1f0's interrupts go: nobody may change it.");
+    assert_eq!(left.why, "The kernel manages where ens1f0's interrupts go, and allows no change.");
 }
 
 #[test]

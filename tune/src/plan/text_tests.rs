@@ -87,17 +87,17 @@ fn a_plan_is_checked_against_the_host_as_it_is() {
         (
             "/proc/sys/net/ipv4/conf/all/rp_filter",
             "2\n",
-            "net.ipv4.conf.all.rp_filter is '2' now, and was '1' when the plan was made: make the plan anew",
+            "net.ipv4.conf.all.rp_filter is '2' now, and was '1' when the plan was made: make a new plan",
         ),
         (
             "/sys/class/net/ens1f0/queues/rx-6/rps_cpus",
             "00040\n",
-            "ens1f0 rx-6/rps_cpus is '00040' now, and was '00000' when the plan was made: make the plan anew",
+            "ens1f0 rx-6/rps_cpus is '00040' now, and was '00000' when the plan was made: make a new plan",
         ),
         (
             "/sys/devices/system/cpu/online",
             "0-17\n",
-            "affinity of IRQ 123 (ens1f0-TxRx-18) is to be '00040000', and CPU 18 is not online: make the plan anew",
+            "affinity of IRQ 123 (ens1f0-TxRx-18) is to be '00040000', and CPU 18 is not online: make a new plan",
         ),
     ] {
         assert_eq!(said(&plan, &[(path, content)]), Err(expected.to_owned()));
@@ -107,11 +107,11 @@ fn a_plan_is_checked_against_the_host_as_it_is() {
     let error = said(&foreign, &[]).expect_err("no devices");
     assert_eq!(
         error,
-        "ens1f0 is in the change of ens1f0 rx-5/rps_cpus, and not among the plan's devices: make the plan anew"
+        "ens1f0 is in the change of ens1f0 rx-5/rps_cpus, and not among the plan's devices: make a new plan"
     );
     let gone = plan
         .check(&Host::scripted([("/sys/class/net/lo/ifindex", "1\n"), ("/sys/class/net/lo/address", "0\n")]));
-    assert_eq!(gone.expect_err("gone").to_string(), "ens1f0 is gone: make the plan anew");
+    assert_eq!(gone.expect_err("gone").to_string(), "ens1f0 is gone: make a new plan");
 }
 
 proptest! {

@@ -126,11 +126,11 @@ fn merged_datagrams(path: &PacketPath) -> Option<String> {
         for socket in &service.sockets {
             match socket.set() {
                 Some(options) if options.gro => {
-                    return Some(format!("{} takes merged datagrams", service.name()));
+                    return Some(format!("{} accepts merged datagrams", service.name()));
                 }
                 Some(_) => {}
                 None => {
-                    return Some(format!("whether {} takes merged datagrams is not known", service.name()));
+                    return Some(format!("whether {} accepts merged datagrams is unknown", service.name()));
                 }
             }
         }

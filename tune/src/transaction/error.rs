@@ -15,7 +15,7 @@ pub enum TuneError {
     Host(#[from] HostError),
     /// Another program changed a setting in the meantime.
     #[error(
-        "{setting}: it was '{expected}' and is '{found}' now: somebody changed it since, make the plan anew"
+        "{setting}: it was '{expected}' and is '{found}' now: somebody changed it since, make a new plan"
     )]
     ChangedSince { setting: String, expected: String, found: String },
     /// A tune that may still undo itself.
@@ -47,7 +47,7 @@ pub enum TuneError {
     TooLate { tune: u64 },
     /// A tune of another boot.
     #[error(
-        "tune {tune} was made before the last boot, which ended its changes: undo it and make a plan anew"
+        "tune {tune} was made before the last boot, which ended its changes: undo it and make a new plan"
     )]
     EarlierBoot { tune: u64 },
     /// A tune whose plan is not there.

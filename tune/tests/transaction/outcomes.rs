@@ -83,7 +83,7 @@ fn a_value_that_is_not_as_planned_is_not_written_over() {
     fake.set(&setting(0), "9");
     let error =
         transaction.change_from(&fake, &setting(0), &value("0"), &value("5")).expect_err("it changed");
-    let line = "net.fake.n0: it was '0' and is '9' now: somebody changed it since, make the plan anew";
+    let line = "net.fake.n0: it was '0' and is '9' now: somebody changed it since, make a new plan";
     assert_eq!(error.to_string(), line);
     assert_eq!(
         transaction.change_from(&fake, &setting(0), &value("0"), &value("9")).ok(),

@@ -48,7 +48,7 @@ pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
 
     guest.succeed(ALL_ON_ONE)?;
     let moved = watch(guest, UNTOLD)?;
-    println!("  irqbalance that is told nothing moves {moved} interrupts within {UNTOLD} s");
+    println!("  irqbalance without bans moves {moved} interrupts within {UNTOLD} s");
     if moved == 0 {
         failed.push("irqbalance moves nothing, so that nothing is shown by what stays".to_owned());
     }
@@ -62,7 +62,7 @@ pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     let moved = watch(guest, AGREED)?;
     println!("  agreed with, it moves {moved} within {AGREED} s");
     if moved > 0 {
-        failed.push(format!("irqbalance moved {moved} interrupts that it was told to leave alone"));
+        failed.push(format!("irqbalance moved {moved} interrupts that were banned"));
     }
 
     failed.extend(guest.failure_of("linerate tune undo", 0)?);

@@ -39,7 +39,7 @@ fn describe(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<V
     let mut failed = Vec::new();
     for (what, expected) in facts(variant) {
         let value =
-            found.get(what.as_str()).with_context(|| format!("the guest does not tell its {what}"))?;
+            found.get(what.as_str()).with_context(|| format!("the guest does not report its {what}"))?;
         if *value != expected {
             failed.push(format!("{what}: {value}, not {expected}"));
         }

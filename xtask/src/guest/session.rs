@@ -233,7 +233,7 @@ impl GuestSession {
 impl GuestChannel {
     fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.stream.set_nonblocking(false)?;
-        self.stream.write_all(bytes).context("tell the guest a command")?;
+        self.stream.write_all(bytes).context("send a command to the guest")?;
         Ok(self.stream.set_nonblocking(true)?)
     }
 
@@ -330,7 +330,7 @@ pub(super) fn check_qemu() -> anyhow::Result<()> {
             Err(GuestUnavailable(format!("{QEMU} cannot be run ({error}): {how}")).into())
         }
         Ok(output) if !output.status.success() => {
-            Err(GuestUnavailable(format!("this {QEMU} has no igb, which takes version 8 or later")).into())
+            Err(GuestUnavailable(format!("this {QEMU} has no igb, which requires version 8 or later")).into())
         }
         Ok(_) => Ok(()),
     }

@@ -95,7 +95,7 @@ impl BoostTargetArgs {
     pub(super) fn wanted(&self) -> Result<ServerQuery> {
         ensure!(
             self.port.is_some() || self.pid.is_some(),
-            "which server? --port N or --pid P tells (linerate doctor lists who listens)"
+            "which server? Name it with --port N or --pid P (linerate doctor lists the servers)"
         );
         Ok(ServerQuery { port: self.port, pid: self.pid, interfaces: self.interfaces.clone() })
     }

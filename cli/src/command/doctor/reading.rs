@@ -45,7 +45,7 @@ impl ObservedHost {
                 let OpenedCapture { first, later, about } = OpenedCapture::open(root)?;
                 ensure!(
                     sight.aim.interval.is_none() || later.is_some(),
-                    "--interval needs two readings: {} holds one reading (doctor capture --interval takes two)",
+                    "--interval needs two readings: {} holds one reading (doctor capture --interval makes two)",
                     root.display()
                 );
                 (first, later, about)

@@ -61,7 +61,7 @@ fn of_interface(host: &Host, interface: &str) -> Result<Vec<u32>> {
     let cpus = packet_cpus(&PacketPath::observe(host, &scope), interface);
     ensure!(
         !cpus.is_empty(),
-        "{interface}: no interrupt and no RPS says which CPUs process its packets, as with interfaces of software; \
+        "{interface}: neither an interrupt nor RPS shows which CPUs process its packets, as with interfaces of software; \
          name CPUs with --cpus, or look at all"
     );
     Ok(cpus)

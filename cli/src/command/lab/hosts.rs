@@ -106,7 +106,7 @@ impl LabUpArgs {
                 ..default
             },
         };
-        let program = std::env::current_exe().context("cannot tell where this program is")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let mut holder = Command::new(program);
         holder.args(["lab", "hold", "--"]);
         let state = hold::up(&registry, &options, holder)?;

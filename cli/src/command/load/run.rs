@@ -70,7 +70,7 @@ impl PaceArgs {
         };
         ensure!(
             plan != LoadPlan::Search || times.duration.is_none(),
-            "--duration says nothing to a search: --slot is the time of one rate, --time of all"
+            "--duration has no effect on a search: --slot is the time of one rate, --time of all"
         );
         Ok(plan)
     }

@@ -72,7 +72,7 @@ impl CostCollector {
             Ok(Ok(())) => Ok(Self { sums, stop, thread: Some(thread) }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(TraceError::Kernel {
-                what: "telling what packets take",
+                what: "measuring the CPU time of packets",
                 source: std::io::Error::other("the thread that looks has ended"),
             }),
         }

@@ -38,7 +38,7 @@ const LEGEND: &[&str] = &[
     "SOCKETS: how full the receive buffer is, and what was lost since it was.",
     "THREADS: 'here' runs on a CPU that processes packets, 'off' on another of the node; » moved since the last picture.",
     "OUT: packets by transmit queue; drops are of its queueing discipline.",
-    "– is not told by the driver or kernel, or needs a second reading.",
+    "– is not reported by the driver or kernel, or needs a second reading.",
 ];
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, picture: &Snapshot, theme: ScreenTheme) {

@@ -73,7 +73,7 @@ fn victim_clause(cost: &CostReport, by: VictimGrouping) -> String {
     match victim.group.accounted() {
         Some(_) => {
             let says = accounted_share(&victim.group, wall);
-            format!("{} from {}: top says {says}, it had {had}", words(most), victim.name)
+            format!("{} from {}: top shows {says}, it had {had}", words(most), victim.name)
         }
         None => format!("{} from {}: it had {had}", words(most), victim.name),
     }
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_verdict_names_the_victim_with_the_highest_loss_and_its_share_in_top() {
-        let told = "Packets took 40 % of CPU 2, most from openssl (812): top says 99 %, it had 59 %.";
+        let told = "Packets took 40 % of CPU 2, most from openssl (812): top shows 99 %, it had 59 %.";
         assert_eq!(verdict(&cost(), VictimGrouping::Process), told);
         let mut idle = cost();
         idle.victims.clear();

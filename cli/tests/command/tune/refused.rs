@@ -31,7 +31,7 @@ fn a_plan_for_another_interface_is_refused() {
     let file = scene.save("plan.json", &scene.plan());
     scene.shell("ip link set eth0 down; ip link set eth0 name lan0; ip link set lan0 up");
     let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
-    assert_eq!(err, "linerate: eth0 is called lan0 now: make the plan anew\n");
+    assert_eq!(err, "linerate: eth0 is called lan0 now: make a new plan\n");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn values_that_cannot_be_are_refused_before_anything_is_changed() {
     };
     refused(&scene, &with(3, "to", "1,00000000,00000000"), "not online");
     refused(&scene, &with(3, "to", "many"), "'many'");
-    refused(&scene, &with(4, "from", "77"), "make the plan anew");
+    refused(&scene, &with(4, "from", "77"), "make a new plan");
     let rings = json!({ "rings": { "interface": "eth0" } });
     let mut plan = scene.plan();
     let extra = scene.plan_of(&[(rings, "rx 256 tx 256", "rx 512 tx 512")])["changes"][0].clone();

@@ -122,7 +122,7 @@ impl ServingThread {
             }
             ServingEvidence::OnlyThread => ("the only thread".to_owned(), format!("/proc/{}/task", self.pid)),
             ServingEvidence::Assumed => {
-                ("runs, or does not tell what it does".to_owned(), format!("{directory}/syscall"))
+                ("runs, or its system call is not reported".to_owned(), format!("{directory}/syscall"))
             }
         }
     }

@@ -254,7 +254,7 @@ fn exchange_settings(
 ) -> Result<XdpSettings, GeneratorError> {
     let Some(tag) = exchange.tag else {
         return Err(GeneratorError::xdp(format!(
-            "{} requests have no tag to tell replies apart by",
+            "{} requests have no tag by which replies can be matched",
             exchange.protocol
         )));
     };
@@ -350,7 +350,7 @@ fn tuple_table(routes: &FlowRoutes) -> Result<(u32, u32), GeneratorError> {
         }
     }
     Err(GeneratorError::xdp(format!(
-        "{} flows cannot be told apart quickly enough: use fewer",
+        "{} flows are too many to match replies in time: use fewer",
         routes.ways.len()
     )))
 }
@@ -432,7 +432,7 @@ fn refused(what: &str, error: &dyn std::error::Error) -> GeneratorError {
         inner = error.source();
     }
     let line = text.lines().next().unwrap_or_default();
-    GeneratorError::xdp(format!("the kernel does not take the BPF program ({what}): {line}"))
+    GeneratorError::xdp(format!("the kernel does not accept the BPF program ({what}): {line}"))
 }
 
 fn cannot_attach(interface: &str, error: &std::io::Error) -> GeneratorError {

@@ -131,7 +131,7 @@ fn check_length(builder: &GeneratorBuilder, path: &RoutePath, v4: bool) -> Resul
     }
     let (most, what) = match builder.workload {
         LoadWorkload::Echo { .. } => (FILL_BYTES, "an echo request must fit a page with its frame"),
-        LoadWorkload::Exchange(_) => (REQUEST_BYTES, "that is the longest prepared request a program takes"),
+        LoadWorkload::Exchange(_) => (REQUEST_BYTES, "a program has room for no longer prepared request"),
     };
     if payload > most {
         return Err(GeneratorError::xdp(format!("payload of {payload} bytes is over {most} bytes: {what}")));
@@ -157,7 +157,7 @@ fn check_interface(interface: &str, state: &XdpState) -> Result<(), GeneratorErr
         // Before 6.3 only the attempt shows it.
         return match check_kernel(&release(), TELLING_KERNEL) {
             Ok(()) => Err(GeneratorError::xdp(format!(
-                "{interface} does not tell what XDP it can do: {}",
+                "the XDP features of {interface} are unknown: {}",
                 state.features.why().unwrap_or("no reason given")
             ))),
             Err(_) => Ok(()),
@@ -181,7 +181,7 @@ fn why_no_frames(interface: &str, state: &XdpState) -> Option<String> {
     let driver = state.driver.value().map_or("its driver", String::as_str);
     Some(match driver {
         "veth" => format!(
-            "the far end of {interface} takes no frames: switch GRO on there (ethtool -K INTERFACE gro on), or attach an XDP program to it"
+            "the other end of {interface} accepts no frames: switch GRO on there (ethtool -K INTERFACE gro on), or attach an XDP program to it"
         ),
         _ => format!("{interface} ({driver}) does not send redirected frames (ndo_xdp_xmit)"),
     })
@@ -199,7 +199,7 @@ fn check_user() -> Result<(), GeneratorError> {
     }
     if !rustix::process::geteuid().is_root() {
         return Err(GeneratorError::xdp(
-            "it takes root (CAP_BPF, CAP_NET_ADMIN, and CAP_SYS_ADMIN for a network namespace)",
+            "this requires root (CAP_BPF, CAP_NET_ADMIN, and CAP_SYS_ADMIN for a network namespace)",
         ));
     }
     Ok(())
@@ -215,7 +215,7 @@ fn check_kernel(release: &str, least: (u32, u32)) -> Result<(), String> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(major), Some(minor)) if (major, minor) < least => {
-            Err(format!("Linux {release} is too old: it takes {}.{} or later", least.0, least.1))
+            Err(format!("Linux {release} is too old: this requires {}.{} or later", least.0, least.1))
         }
         _ => Ok(()),
     }

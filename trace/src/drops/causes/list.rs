@@ -72,7 +72,7 @@ pub(super) const CAUSES: &[LossCause] = &[
     found(
         "flow-limit",
         "its flow had filled half of the backlog of a CPU that is short of room",
-        "Spread the flow's packets over several CPUs, or take those CPUs out of net.core.flow_limit_cpu_bitmap",
+        "Spread the flow's packets over several CPUs, or remove those CPUs from net.core.flow_limit_cpu_bitmap",
         "softirq.backlog-drops",
     ),
     // Before the protocols.
@@ -86,7 +86,7 @@ pub(super) const CAUSES: &[LossCause] = &[
         "a tc filter or program dropped it on its way out",
         "See tc filter show dev DEVICE egress",
     ),
-    cause("no-protocol", "no protocol of this kernel takes such frames", ""),
+    cause("no-protocol", "no protocol of this kernel receives such frames", ""),
     cause("bridge", "a bridge or tunnel refused it", "See the bridge's ports and their state (bridge link)"),
     // Netfilter.
     cause(
@@ -132,7 +132,7 @@ pub(super) const CAUSES: &[LossCause] = &[
     cause("prohibit-route", "its route prohibits it", "See ip route show type prohibit, and ip rule"),
     cause(
         "unreachable-route",
-        "its route says that the destination cannot be reached, or this host does not forward",
+        "its route is unreachable, or this host does not forward",
         "See ip route get ADDRESS, ip route show type unreachable and net.ipv4.ip_forward",
     ),
     cause("no-route", "there is no route to its destination", "See ip route get ADDRESS"),
@@ -154,7 +154,7 @@ pub(super) const CAUSES: &[LossCause] = &[
         "Keep datagrams below the MTU",
     ),
     cause("no-ipv6", "IPv6 is off on the device", "Set net.ipv6.conf.DEVICE.disable_ipv6 to 0"),
-    cause("no-transport", "nothing here takes its transport protocol", ""),
+    cause("no-transport", "no handler for its transport protocol", ""),
     // Socket.
     cause(
         "no-socket",
@@ -166,7 +166,7 @@ pub(super) const CAUSES: &[LossCause] = &[
         "its UDP checksum is wrong",
         "See who damages packets on the way, and checksum offloads that do not work (ethtool -K)",
     ),
-    cause("bad-length", "it is shorter than its headers say", "See who sends such packets"),
+    cause("bad-length", "it is shorter than its headers require", "See who sends such packets"),
     found(
         "receive-buffer",
         "the receive buffer of its socket was full",
@@ -233,7 +233,7 @@ pub(super) const CAUSES: &[LossCause] = &[
     ),
     cause(
         super::TRANSMIT_RING,
-        "the device or its driver did not take it",
+        "the device or its driver did not accept it",
         "See the driver's own statistics (ethtool -S), and whether the other end is up and keeps up",
     ),
     cause("loop", "it went through too many devices", "See how the devices are stacked"),

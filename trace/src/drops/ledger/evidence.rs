@@ -164,7 +164,7 @@ impl PacketEvidence {
     /// Packets that passed a point; unknown without a tracepoint there.
     pub(super) fn passed(&self, point: PathPoint, direction: PacketDirection) -> Known<u64> {
         if let Some(peer) = self.subject.peer.filter(|_| is_at_socket(point)) {
-            return Known::unknown(format!("a socket does not say which of its datagrams are of {peer}"));
+            return Known::unknown(format!("a socket does not report which of its datagrams are of {peer}"));
         }
         let tracepoints = tracepoints(point);
         let lacking =

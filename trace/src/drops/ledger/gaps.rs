@@ -85,7 +85,7 @@ const GAPS: &[UnexplainedGap] = &[
         Request,
         PathStep::Softirq,
         false,
-        "packets that came while the kernel ran no programs, and that no socket told of either",
+        "packets that came while the kernel ran no programs, and that no socket counted either",
     ),
     gap(
         Request,
@@ -124,7 +124,7 @@ const GAPS: &[UnexplainedGap] = &[
         Request,
         PathStep::Application,
         false,
-        "datagrams that the program reads in a way that no tracepoint tells of (splice, kernel users)",
+        "datagrams that are read without a tracepoint (splice, users in the kernel)",
     ),
     gap(Request, PathStep::Application, true, "datagrams that had waited before counting began"),
     gap(

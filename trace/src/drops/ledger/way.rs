@@ -75,7 +75,7 @@ fn entry(packets_in: Known<u64>, leg: UnbalancedStage) -> StageEntry {
         }
         (Known::Value(came), None) => {
             let waits = leg.can_wait.saturating_sub(leg.could_wait);
-            derive(&mut entry, came, waits, "told with the next stage that counts packets");
+            derive(&mut entry, came, waits, "counted at the next stage that counts packets");
         }
         (Known::Unknown { why }, out) => {
             entry.unaccounted = Known::unknown(why.clone());

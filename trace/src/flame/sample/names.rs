@@ -61,9 +61,7 @@ impl FunctionNames {
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         if let Some(why) = self.symbols.why_unknown() {
-            notes.push(format!(
-                "kernel functions have no names, and interrupts are not told from tasks: {why}"
-            ));
+            notes.push(format!("kernel functions have no names, and interrupts count as tasks: {why}"));
         }
         // In order, so that equal runs print the same.
         if let Some((pid, why)) = self.nameless.iter().min() {

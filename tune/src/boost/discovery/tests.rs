@@ -430,7 +430,7 @@ fn what_is_not_there_is_said_in_a_line() {
     let two = prefork().process((70, 1), "ntpd", &[WAIT4]).socket("udp4", "0.0.0.0:123", 709, &[70]);
     assert_eq!(two.refusal(&both), "process 70 holds no socket on port 53");
     let refusal = prefork().refusal(&ServerQuery::default());
-    assert_eq!(refusal, "which server? say --port N, --pid P, or both");
+    assert_eq!(refusal, "which server? Name it with --port N, --pid P, or both");
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub(super) fn path_mtu(
         }
         let reason = ChangeReason {
             why: format!(
-                "Of {replies} replies the largest had {largest} bytes, with {HEADERS} of headers {}, and {} takes {mtu}: none is \
+                "Of {replies} replies the largest had {largest} bytes, with {HEADERS} of headers {}, and the MTU of {} is {mtu}: none is \
                  cut into fragments, which is what an IP ID is for.",
                 largest + HEADERS,
                 link.interface
@@ -97,7 +97,7 @@ pub(super) fn path_mtu(
             effect: None,
             source: Some("Linux, include/net/ip.h, ip_select_ident_segs"),
             risk: Some(
-                "A reply that is larger than the path to a client takes is refused (EMSGSIZE) instead of cut into fragments.",
+                "A reply that is larger than the path MTU of a client is refused (EMSGSIZE) instead of fragmented.",
             ),
         };
         changes.push(change(setting(member, SocketKnob::PathMtu), from, "do".to_owned(), reason));
@@ -172,7 +172,7 @@ fn replies(server: &ObservedServer, group: &ServerGroup) -> Result<(u64, u32), S
     let largest = sent().map(|sending| sending.largest_bytes).max();
     match largest.filter(|_| packets >= ENOUGH) {
         Some(largest) => Ok((packets, largest)),
-        None => Err(format!("{packets} replies were seen, too few to tell how large they get: IP IDs stay")),
+        None => Err(format!("{packets} replies were seen, too few to know their largest size: IP IDs stay")),
     }
 }
 

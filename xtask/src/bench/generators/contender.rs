@@ -28,7 +28,7 @@ pub(super) trait GeneratorContender {
 
     /// Sends for `time` and returns the replies per second.
     fn replies(&mut self, _: &GeneratorTestbed, _: Duration) -> anyhow::Result<f64> {
-        bail!("{} takes no replies", self.name())
+        bail!("{} receives no replies", self.name())
     }
 }
 

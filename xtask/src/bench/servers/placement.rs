@@ -24,7 +24,7 @@ impl ReceivePlacement {
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Rps => {
-                "RPS takes packets to the servers' CPUs, in softirqs, where many may wait; XDP programs run on the generator's CPU"
+                "RPS moves packets to the servers' CPUs, in softirqs, where many may wait; XDP programs run on the generator's CPU"
             }
             Self::Threaded => {
                 "threaded NAPI on the servers' CPUs: XDP programs and the stack share them with the servers"

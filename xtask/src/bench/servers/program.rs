@@ -68,7 +68,7 @@ impl ProgramKind {
             Self::MmsgPolicy => "the same with Overload::protect: sheds, fair shares, an XDP guard",
             Self::Xdp => "ours on AF_XDP, a socket a queue",
             Self::XdpSet => "the same with the settings given",
-            Self::XdpWorking => "ours on AF_XDP, with a service that takes 2 us of its own a request",
+            Self::XdpWorking => "ours on AF_XDP, with a service that needs 2 us per request",
             Self::DnsMmsg => "ours on mmsg, the zone in memory",
             Self::DnsXdp => "ours on AF_XDP, the zone in memory",
             Self::Recvfrom => "std::net::UdpSocket, recv_from and send_to, one socket for all threads",
