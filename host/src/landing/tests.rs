@@ -133,7 +133,7 @@ fn sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all() {
         Err(error) => {
             return skip(
                 "sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all",
-                &error.to_string(),
+                error.to_string(),
             );
         }
     };
