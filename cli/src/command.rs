@@ -5,6 +5,7 @@ pub(crate) mod calc;
 mod compare;
 mod completions;
 pub(crate) mod cost;
+mod delay;
 pub(crate) mod doctor;
 pub(crate) mod drops;
 mod export;
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Boost(Box<boost::BoostArgs>),
     /// Measure the CPU time that packets take from each CPU, process, thread and container
     Cost(Box<cost::CostArgs>),
+    /// Time each stage of a port's requests, and find why the slowest 1 % are slow
+    Delay(Box<delay::DelayArgs>),
     /// Count every packet of a port or host: answered, or lost where and why
     Drops(Box<drops::DropsArgs>),
     /// Find hot functions of the packet path and lock contention, with a flame graph and fixes
@@ -73,6 +76,7 @@ impl Command {
             Command::Tune(tune) => Some(&tune.netns),
             Command::Boost(boost) => Some(&boost.netns),
             Command::Cost(cost) => Some(&cost.netns),
+            Command::Delay(delay) => Some(&delay.netns),
             Command::Drops(drops) => Some(&drops.netns),
             Command::Top(top) => Some(&top.netns),
             Command::Export(export) => Some(&export.netns),
@@ -93,6 +97,7 @@ impl Command {
             Command::Tune(tune) => tune.run(),
             Command::Boost(boost) => boost.run(),
             Command::Cost(cost) => cost.run(),
+            Command::Delay(delay) => delay.run(),
             Command::Drops(drops) => drops.run(),
             Command::Flame(flame) => flame.run(),
             Command::Top(top) => top.run(),

@@ -4,6 +4,7 @@ pub(crate) mod boost;
 mod calc;
 pub(crate) mod comparison;
 pub(crate) mod cost;
+pub(crate) mod delay;
 pub(crate) mod doctor;
 pub(crate) mod drops;
 pub(crate) mod flame;

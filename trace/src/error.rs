@@ -1,6 +1,7 @@
 //! Errors of tracing, each one line for people.
 
 use std::io;
+use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
@@ -21,6 +22,17 @@ pub enum TraceError {
     },
     #[error("{what}: {source}")]
     Kernel { what: &'static str, source: io::Error },
+    #[error(
+        "{what}: the events of {asked:?} would take {} MB; the longest window that fits is {:?}",
+        (*needed / 1e6).ceil(), Duration::from_millis(longest.as_millis() as u64)
+    )]
+    TooLarge {
+        what: &'static str,
+        asked: Duration,
+        /// Bytes, at the present rate of events.
+        needed: f64,
+        longest: Duration,
+    },
     #[error(transparent)]
     Host(#[from] linerate_host::HostError),
 }

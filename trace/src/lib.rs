@@ -1,5 +1,5 @@
 //! Observes packets in a running kernel: their CPU cost for each process ([`cost`]), their losses
-//! ([`drops`]), and hot functions and locks ([`flame`], [`contention`]).
+//! ([`drops`]), where requests wait ([`delay`]), and hot functions and locks ([`flame`], [`contention`]).
 //!
 //! Observation only. BPF programs at BTF tracepoints count in the kernel, and end with the value
 //! that holds them or with the process; nothing is pinned. Nothing here prints.
@@ -7,6 +7,7 @@
 mod call;
 pub mod contention;
 pub mod cost;
+pub mod delay;
 pub mod drops;
 mod error;
 pub mod flame;

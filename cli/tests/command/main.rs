@@ -5,6 +5,7 @@ mod boost;
 mod boost_servers;
 mod compare;
 mod cost;
+mod delay;
 mod doctor;
 mod documents;
 mod drops;

@@ -8,6 +8,7 @@ use linerate_host::stats::RunComparison;
 use linerate_lab::ladder::report::LadderReport;
 use linerate_load::report::{LoadReport, OverloadReport, RampReport, SearchReport};
 use linerate_trace::cost::{CostComparison, CostResult};
+use linerate_trace::delay::DelayReport;
 use linerate_trace::drops::DropsResult;
 use linerate_trace::flame::comparison::FlameComparison;
 use linerate_trace::flame::result::FlameResult;
@@ -119,7 +120,7 @@ pub(super) struct DocumentOrigin {
 type Reader = fn(&str) -> Result<Document>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 17] = [
+const READERS: [(&str, Reader); 18] = [
     (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
     (SearchReport::SCHEMA, enveloped::<SearchReport>),
@@ -129,6 +130,7 @@ const READERS: [(&str, Reader); 17] = [
     (CostResult::SCHEMA, enveloped::<CostResult>),
     (CostComparison::SCHEMA, enveloped::<CostComparison>),
     (RunComparison::SCHEMA, enveloped::<RunComparison>),
+    (DelayReport::SCHEMA, enveloped::<DelayReport>),
     (DropsResult::SCHEMA, enveloped::<DropsResult>),
     (FlameResult::SCHEMA, enveloped::<FlameResult>),
     (FlameComparison::SCHEMA, enveloped::<FlameComparison>),

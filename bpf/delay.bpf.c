@@ -1,0 +1,345 @@
+// Records what happens to the requests of one UDP port and on the CPUs that they pass, for windows of time. Changes nothing,
+// and looks at headers and the first two bytes of a payload only.
+//
+// Each event is four words in a table of its CPU. User space empties the tables between windows and joins the events:
+// trace/src/delay/. No program looks anything up by packet.
+//
+// The tracepoints are those of include/trace/events/irq.h, napi.h, net.h, sched.h and sock.h, Linux 6.3 to 6.18.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+
+#include <bpf/bpf_endian.h>
+
+#include "kernel.h"
+
+// As in trace/src/delay/event.rs.
+enum event_kind {
+    IRQ_BEGIN = 1,
+    IRQ_END,
+    SOFTIRQ_RAISED,
+    SOFTIRQ_BEGIN,
+    SOFTIRQ_END,
+    POLL_END,
+    SWITCH,
+    WAKING,
+    REQUEST_SENT,
+    RECEIVED,
+    QUEUED,
+    READ,
+    REPLY_QUEUED,
+    REPLY_SENT,
+};
+
+#define EVENT_WORDS 4
+#define CHUNK_EVENTS 1024
+
+struct task_struct {
+    int pid;
+    unsigned int __state;
+    char comm[16];
+} __attribute__((preserve_access_index));
+
+struct net_device {
+    int ifindex;
+    possible_net_t nd_net;
+} __attribute__((preserve_access_index));
+
+struct napi_struct {
+    struct net_device *dev;
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+    __u16 skc_num;
+    possible_net_t skc_net;
+} __attribute__((preserve_access_index));
+
+struct sk_buff {
+    struct net_device *dev;
+    __be16 protocol;
+    __u16 network_header;
+    unsigned char *head;
+    unsigned char *data;
+} __attribute__((preserve_access_index));
+
+struct sk_buff_head {
+    struct sk_buff *prev;
+    __u32 qlen;
+} __attribute__((preserve_access_index));
+
+struct sock {
+    struct sock_common __sk_common;
+    struct sk_buff_head sk_receive_queue;
+    __u16 sk_protocol;
+} __attribute__((preserve_access_index));
+
+// Readers take all of the queue that others fill, and then read from theirs (Linux 4.13).
+struct udp_sock {
+    struct sk_buff_head reader_queue;
+} __attribute__((preserve_access_index));
+
+// Set before the programs are loaded.
+// Inode of the server's network namespace.
+const volatile __u32 network = 0;
+// As on the wire.
+const volatile __be16 port = 0;
+const volatile __u64 events_per_cpu = CHUNK_EVENTS;
+
+struct chunk {
+    __u64 words[CHUNK_EVENTS * EVENT_WORDS];
+};
+
+// events_per_cpu / CHUNK_EVENTS for each CPU in turn.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct chunk);
+} chunks SEC(".maps");
+
+// Events of this CPU so far, also those that no chunk had room for.
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u64);
+} positions SEC(".maps");
+
+// Whether a window is open.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u64);
+} recording SEC(".maps");
+
+INLINE int is_recording(void) {
+    __u32 only = 0;
+    __u64 *is_open = bpf_map_lookup_elem(&recording, &only);
+    return is_open && *is_open;
+}
+
+INLINE void emit(__u64 kind, __u64 small, __u64 number, __u64 one, __u64 other) {
+    __u64 now = bpf_ktime_get_ns();
+    __u32 only = 0;
+    __u64 *next = bpf_map_lookup_elem(&positions, &only);
+    if (!next)
+        return;
+    // An interrupt may come at any point here: its events have places of their own.
+    __u64 position = __sync_fetch_and_add(next, 1);
+    if (position >= events_per_cpu)
+        return;
+    __u32 key = bpf_get_smp_processor_id() * (events_per_cpu / CHUNK_EVENTS) + position / CHUNK_EVENTS;
+    struct chunk *chunk = bpf_map_lookup_elem(&chunks, &key);
+    if (!chunk)
+        return;
+    __u64 *words = &chunk->words[(position & (CHUNK_EVENTS - 1)) * EVENT_WORDS];
+    words[0] = now;
+    words[1] = kind | (small & 0xffff) << 8 | (number & 0xffffffff) << 32;
+    words[2] = one;
+    words[3] = other;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int irq_begins(__u64 *arguments) {
+    if (is_recording())
+        emit(IRQ_BEGIN, 0, arguments[0], 0, 0);
+    return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int irq_ends(__u64 *arguments) {
+    if (is_recording())
+        emit(IRQ_END, 0, arguments[0], 0, 0);
+    return 0;
+}
+
+#define NET_RX_SOFTIRQ 3
+
+SEC("tp_btf/softirq_raise")
+int softirq_raised(__u64 *arguments) {
+    if ((__u32)arguments[0] == NET_RX_SOFTIRQ && is_recording())
+        emit(SOFTIRQ_RAISED, arguments[0], 0, 0, 0);
+    return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int softirq_begins(__u64 *arguments) {
+    if (is_recording())
+        emit(SOFTIRQ_BEGIN, arguments[0], 0, 0, 0);
+    return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int softirq_ends(__u64 *arguments) {
+    if (is_recording())
+        emit(SOFTIRQ_END, arguments[0], 0, 0, 0);
+    return 0;
+}
+
+SEC("tp_btf/napi_poll")
+int poll_ends(__u64 *arguments) {
+    struct napi_struct *napi = (void *)arguments[0];
+    if (!is_recording())
+        return 0;
+    struct net_device *device = napi->dev;
+    emit(POLL_END, arguments[1], device ? device->ifindex : 0, 0, 0);
+    return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int switches(__u64 *arguments) {
+    struct task_struct *previous = (void *)arguments[1], *next = (void *)arguments[2];
+    if (!is_recording())
+        return 0;
+    __u64 comm[2];
+    bpf_probe_read_kernel(comm, sizeof(comm), next->comm);
+    emit(SWITCH, previous->__state != 0, next->pid, comm[0], comm[1]);
+    return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int wakes(__u64 *arguments) {
+    struct task_struct *task = (void *)arguments[0];
+    if (is_recording())
+        emit(WAKING, 0, task->pid, 0, 0);
+    return 0;
+}
+
+struct ports {
+    __be16 source;
+    __be16 destination;
+    __be16 length;
+    __be16 check;
+    // The first two bytes of the payload, whatever they are.
+    __u16 tag;
+};
+
+enum direction { NEITHER, REQUEST, REPLY };
+
+// Which way a UDP packet of the port goes, and its client: address, port and tag. Addresses of IPv6 are folded, packets with
+// extension headers are left out.
+INLINE enum direction look(struct sk_buff *skb, __u32 offset, int outgoing, __u64 *client) {
+    void *at = skb->head + offset;
+    struct ports found;
+    __u32 source, destination;
+    if (skb->protocol == bpf_htons(ETH_P_IP)) {
+        struct {
+            struct ipv4 ip;
+            struct ports ports;
+        } header;
+        if (bpf_probe_read_kernel(&header, sizeof(header), at) || header.ip.protocol != IPPROTO_UDP)
+            return NEITHER;
+        __u32 length = (header.ip.version_ihl & 15) * 4;
+        if (header.ip.version_ihl >> 4 != 4 || header.ip.fragment & bpf_htons(0x1fff))
+            return NEITHER;
+        if (length == sizeof(header.ip))
+            found = header.ports;
+        else if (bpf_probe_read_kernel(&found, sizeof(found), at + length))
+            return NEITHER;
+        source = header.ip.source;
+        destination = header.ip.destination;
+    } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+        struct {
+            struct ipv6 ip;
+            struct ports ports;
+        } header;
+        if (bpf_probe_read_kernel(&header, sizeof(header), at) || header.ip.next != IPPROTO_UDP)
+            return NEITHER;
+        found = header.ports;
+        const __be32 *from = header.ip.source, *to = header.ip.destination;
+        source = from[0] ^ from[1] * 0x85ebca6b ^ from[2] * 0xc2b2ae35 ^ from[3] * 0x27d4eb2f;
+        destination = to[0] ^ to[1] * 0x85ebca6b ^ to[2] * 0xc2b2ae35 ^ to[3] * 0x27d4eb2f;
+    } else {
+        return NEITHER;
+    }
+    // Where both ports are the server's, as with NTP, requests come and replies go.
+    if (found.source == port && (outgoing || found.destination != port)) {
+        *client = (__u64)destination << 32 | (__u64)found.destination << 16 | found.tag;
+        return REPLY;
+    }
+    if (found.destination != port)
+        return NEITHER;
+    *client = (__u64)source << 32 | (__u64)found.source << 16 | found.tag;
+    return REQUEST;
+}
+
+INLINE int is_here(struct net_device *device) {
+    return device->nd_net.net->ns.inum == network;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int received(__u64 *arguments) {
+    struct sk_buff *skb = (void *)arguments[0];
+    __u64 client = 0, data = (__u64)skb->data, head = (__u64)skb->head;
+    if (!is_recording() || !is_here(skb->dev))
+        return 0;
+    // Verifiers take no difference of pointers but of 64 bits.
+    asm volatile("%0 -= %1" : "+r"(data) : "r"(head));
+    if (look(skb, data, 0, &client) == REQUEST)
+        emit(RECEIVED, 0, skb->dev->ifindex, (__u64)skb, client);
+    return 0;
+}
+
+SEC("tp_btf/net_dev_queue")
+int reply_queued(__u64 *arguments) {
+    struct sk_buff *skb = (void *)arguments[0];
+    __u64 client = 0;
+    if (is_recording() && is_here(skb->dev) && look(skb, skb->network_header, 1, &client) == REPLY)
+        emit(REPLY_QUEUED, 0, skb->dev->ifindex, (__u64)skb, client);
+    return 0;
+}
+
+// Also requests of clients on this host, on whose way to the server this is the last point before the device.
+SEC("tp_btf/net_dev_start_xmit")
+int starts_transmit(__u64 *arguments) {
+    struct sk_buff *skb = (void *)arguments[0];
+    struct net_device *device = (void *)arguments[1];
+    __u64 client = 0;
+    if (!is_recording())
+        return 0;
+    int here = is_here(device);
+    enum direction direction = look(skb, skb->network_header, here, &client);
+    if (direction == REPLY && here)
+        emit(REPLY_SENT, 0, device->ifindex, (__u64)skb, client);
+    else if (direction == REQUEST)
+        emit(REQUEST_SENT, 0, device->ifindex, (__u64)skb, client);
+    return 0;
+}
+
+INLINE int is_asked_for(struct sock *socket) {
+    return socket && socket->sk_protocol == IPPROTO_UDP && bpf_htons(socket->__sk_common.skc_num) == port &&
+           socket->__sk_common.skc_net.net->ns.inum == network;
+}
+
+SEC("tp_btf/sk_data_ready")
+int queued(__u64 *arguments) {
+    struct sock *socket = (void *)arguments[0];
+    if (!is_recording() || !is_asked_for(socket))
+        return 0;
+    // Most likely the datagram that was queued just now, unless another CPU or a reader was as quick.
+    __u64 last = (__u64)socket->sk_receive_queue.prev;
+    emit(QUEUED, 0, 0, (__u64)socket, last);
+    return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int reads(__u64 *arguments) {
+    struct sock *socket = (void *)arguments[0];
+    int result = arguments[1], flags = arguments[2];
+    if (!is_recording() || result < 0 || flags & MSG_PEEK || !is_asked_for(socket))
+        return 0;
+    __u32 waiting = socket->sk_receive_queue.qlen + BPF_CORE_READ((struct udp_sock *)socket, reader_queue.qlen);
+    emit(READ, 0, (__u32)bpf_get_current_pid_tgid(), (__u64)socket, waiting);
+    return 0;
+}
+
+// At a tracepoint that user space passes by itself, to see what the call of a program takes that does nothing.
+SEC("tp_btf/task_rename")
+int nothing(void *arguments) {
+    (void)arguments;
+    return 0;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,139 @@
+//! `linerate delay`: where requests wait, and why the slowest are slow.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use linerate_host::Host;
+use linerate_trace::delay::{DelaySession, DelayTrace, PortPlace};
+
+use super::netns::NetnsArgs;
+use super::results::ResultArgs;
+use crate::envelope::Envelope;
+use crate::interrupt::InterruptFlag;
+use crate::origin::{self, HostSummary};
+use crate::output::{self, OutputTarget};
+use crate::render::format::grouped;
+use crate::render::style::TextStyle;
+use crate::render::text;
+
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+/// Moves to the top left of a terminal and clears it.
+const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[J";
+
+/// Arguments of `linerate delay`.
+#[derive(Debug, Args)]
+pub(crate) struct DelayArgs {
+    #[command(flatten)]
+    pub(super) netns: NetnsArgs,
+    /// UDP port of the server
+    #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Duration, seconds [default: 10; with --watch until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// Print the result of the last two seconds again and again
+    #[arg(long, conflicts_with_all = ["json", "html"])]
+    watch: bool,
+    /// Record a timeline of this length for ui.perfetto.dev, such as 50ms
+    #[arg(long, value_name = "TIME", value_parser = window, requires = "out", conflicts_with_all = ["watch", "duration", "json", "html"])]
+    trace: Option<Duration>,
+    /// File for the timeline; - is standard output
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    out: Option<String>,
+    #[command(flatten)]
+    results: ResultArgs,
+}
+
+impl DelayArgs {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let targets = self.results.targets()?;
+        let host = Host::live();
+        self.must_be_open(&host)?;
+        if let (Some(window), Some(out)) = (self.trace, &self.out) {
+            self.record(&host, window, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let interrupt = InterruptFlag::install()?;
+        if self.watch {
+            self.follow(&host, &interrupt)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let duration = self.duration.unwrap_or(DEFAULT_DURATION);
+        let started = origin::unix_seconds();
+        let mut session = DelaySession::start(&host, self.port)?;
+        eprintln!("timing requests of port {} for {} s", self.port, duration.as_secs_f64());
+        session.wait(&host, duration, &|| interrupt.is_raised())?;
+        let report = session.report(&host);
+        targets.write(&Envelope::new(HostSummary::observe(&host), started, report))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn record(&self, host: &Host, window: Duration, out: &str) -> Result<()> {
+        let target = OutputTarget::from_option(Some(out))?;
+        let trace = DelayTrace::record(host, self.port, window)?;
+        let mut document = Vec::new();
+        trace.write(&mut document)?;
+        if let Some(target) = target {
+            target.write(&String::from_utf8(document)?)?;
+        }
+        let (requests, events) = (grouped(trace.requests() as u64), grouped(trace.events() as u64));
+        eprintln!("{requests} requests and {events} events written to {out}: open it on ui.perfetto.dev");
+        match trace.lost_events() {
+            0 => Ok(()),
+            lost => bail!("{} later events had no room: use a shorter --trace", grouped(lost)),
+        }
+    }
+
+    fn must_be_open(&self, host: &Host) -> Result<()> {
+        let port = self.port;
+        match PortPlace::find(host, port) {
+            PortPlace::Here => Ok(()),
+            PortPlace::Elsewhere { pid, process } => bail!(
+                "no UDP socket on port {port} in this network namespace, but in that of process {pid} \
+                 ({process}): linerate delay --netns {pid} --port {port}"
+            ),
+            PortPlace::Nowhere => bail!("no UDP socket on port {port}: `ss -lun` lists those there are"),
+        }
+    }
+
+    /// Prints each interval until a signal arrives or the time is over: in place on a terminal.
+    fn follow(&self, host: &Host, interrupt: &InterruptFlag) -> Result<()> {
+        let begin = Instant::now();
+        let is_terminal = std::io::stdout().is_terminal();
+        let mut session = DelaySession::start(host, self.port)?;
+        while !interrupt.is_raised() && self.duration.is_none_or(|time| begin.elapsed() < time) {
+            let left = self.duration.map_or(WATCH_INTERVAL, |time| time.saturating_sub(begin.elapsed()));
+            session.wait(host, left.min(WATCH_INTERVAL), &|| interrupt.is_raised())?;
+            let envelope = Envelope::new(HostSummary::default(), None, session.take_report(host));
+            let shown = text::text(&envelope.document(), TextStyle::stdout());
+            let clear = if is_terminal { CLEAR_SCREEN } else { "" };
+            output::print(&format!("{clear}{shown}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// From a tenth of a second to a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("'{text}' is not a number of seconds from 0.1 to 86400"))
+}
+
+/// `50ms` or `2s`.
+fn window(text: &str) -> Result<Duration, String> {
+    let number = |digits: &str, unit: f64| digits.trim().parse::<f64>().ok().map(|number| number * unit);
+    let seconds = match text.strip_suffix("ms") {
+        Some(digits) => number(digits, 1e-3),
+        None => text.strip_suffix('s').and_then(|digits| number(digits, 1.0)),
+    };
+    seconds
+        .filter(|seconds| (0.001..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("'{text}' is not a time from 1ms to 3600s, such as 50ms"))
+}

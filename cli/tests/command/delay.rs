@@ -1,0 +1,98 @@
+//! `linerate delay` of a server on loopback.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::schema;
+use crate::support::{linerate, skip};
+
+/// It ends with status 2 and one line that says this.
+fn refused(arguments: &[&str], words: &str) {
+    let output = linerate(&[&["delay"], arguments].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{arguments:?}: {errors}");
+    assert!(errors.contains(words), "{arguments:?}: {errors}");
+}
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    socket
+}
+
+/// Runs this while a server answers requests on loopback; it gets the port.
+fn served<T>(run: impl FnOnce(&str) -> T) -> T {
+    let (server, client, stop) = (socket(), socket(), AtomicBool::new(false));
+    let address = server.local_addr().expect("an address");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = [0; 64];
+            while let Ok((1.., from)) = server.recv_from(&mut buffer) {
+                server.send_to(&buffer[..8], from).expect("sent");
+            }
+        });
+        scope.spawn(|| {
+            let mut buffer = [0; 64];
+            for number in 0_u64.. {
+                if stop.load(Ordering::Relaxed) {
+                    client.send_to(&[], address).expect("sent");
+                    return;
+                }
+                client.send_to(&number.to_le_bytes(), address).expect("sent");
+                client.recv(&mut buffer).expect("a reply");
+            }
+        });
+        let result = run(&address.port().to_string());
+        stop.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+#[test]
+fn what_cannot_be_timed_is_told() {
+    refused(&["--port", "0"], "--port");
+    refused(&["--port", "53", "--trace", "50"], "--trace");
+    refused(&["--port", "53", "--trace", "50ms"], "--out");
+    let nobody = socket().local_addr().expect("an address").port().to_string();
+    refused(&["--port", &nobody], "no UDP socket on port");
+    if rustix::process::geteuid().is_root() {
+        served(|port| {
+            refused(&["--port", port, "--trace", "3600s", "--out", "-"], "the longest window that fits");
+        });
+    }
+}
+
+#[test]
+fn a_server_on_loopback_is_timed() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("a_server_on_loopback_is_timed", "takes root");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("a name").to_owned();
+    let (page, timeline) = (path("delay.html"), path("trace.json"));
+    served(|port| {
+        let output = linerate(&["delay", "--port", port, "--duration", "1", "--json", "-", "--html", &page]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        schema::conforms(&document, "linerate.delay/1");
+        let result = &document["result"];
+        assert!(result["requests"].as_u64() > Some(100), "{result}");
+        let times = ["p50", "p99", "max"].map(|name| result["end_to_end_ns"][name].as_u64().expect("a time"));
+        assert!(times.is_sorted() && times[0] > 0, "{times:?}");
+        assert!(result["reasons"].as_array().is_some_and(|reasons| !reasons.is_empty()), "{result}");
+        assert!(fs::read_to_string(&page).expect("a page").contains("read to reply"));
+        let output = linerate(&["delay", "--port", port, "--trace", "20ms", "--out", &timeline]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let written: Value = serde_json::from_slice(&fs::read(&timeline).expect("a file")).expect("JSON");
+        let arrows = written["traceEvents"].as_array().expect("events").iter().filter(|it| it["ph"] == "f");
+        assert!(arrows.count() > 10);
+        let output = linerate(&["delay", "--port", port, "--watch", "--duration", "0.3"]);
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && shown.contains("Stages, us"), "{shown}");
+    });
+}

@@ -1,0 +1,131 @@
+//! Events as bpf/delay.bpf.c writes them.
+
+use linerate_host::bpf::halves;
+
+/// Words of an event.
+pub(super) const EVENT_WORDS: usize = 4;
+
+/// Address, port and first two bytes of the payload of a client's packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ClientTag(pub(super) u64);
+
+impl ClientTag {
+    pub(super) fn client(self) -> u64 {
+        self.0 >> 16
+    }
+
+    pub(super) fn tag(self) -> u64 {
+        self.0 & 0xffff
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EventKind {
+    IrqBegin,
+    IrqEnd,
+    /// NET_RX only.
+    SoftirqRaised,
+    SoftirqBegin {
+        vector: u16,
+    },
+    SoftirqEnd {
+        vector: u16,
+    },
+    PollEnd {
+        packets: u16,
+    },
+    /// To thread `next`, with its name.
+    Switch {
+        sleeps: bool,
+        next: u32,
+        name: [u64; 2],
+    },
+    Waking {
+        thread: u32,
+    },
+    RequestSent {
+        buffer: u64,
+    },
+    Received {
+        buffer: u64,
+        client: ClientTag,
+    },
+    Queued {
+        socket: u64,
+        last: u64,
+    },
+    Read {
+        socket: u64,
+        thread: u32,
+        waiting: u64,
+    },
+    ReplyQueued {
+        buffer: u64,
+        client: ClientTag,
+        device: u32,
+    },
+    ReplySent {
+        buffer: u64,
+        device: u32,
+    },
+}
+
+/// `at`: CLOCK_MONOTONIC, ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TraceEvent {
+    pub(super) at: u64,
+    pub(super) cpu: u32,
+    pub(super) kind: EventKind,
+}
+
+impl TraceEvent {
+    /// `None` for a place that no event was written to.
+    pub(super) fn decode(cpu: u32, words: [u64; EVENT_WORDS]) -> Option<Self> {
+        let [at, head, one, other] = words;
+        let (low, number) = halves(head);
+        let small = u16::try_from(low >> 8 & 0xffff).unwrap_or(0);
+        let client = ClientTag(other);
+        let kind = match low & 0xff {
+            1 => EventKind::IrqBegin,
+            2 => EventKind::IrqEnd,
+            3 => EventKind::SoftirqRaised,
+            4 => EventKind::SoftirqBegin { vector: small },
+            5 => EventKind::SoftirqEnd { vector: small },
+            6 => EventKind::PollEnd { packets: small },
+            7 => EventKind::Switch { sleeps: small != 0, next: number, name: [one, other] },
+            8 => EventKind::Waking { thread: number },
+            9 => EventKind::RequestSent { buffer: one },
+            10 => EventKind::Received { buffer: one, client },
+            11 => EventKind::Queued { socket: one, last: other },
+            12 => EventKind::Read { socket: one, thread: number, waiting: other },
+            13 => EventKind::ReplyQueued { buffer: one, client, device: number },
+            14 => EventKind::ReplySent { buffer: one, device: number },
+            _ => return None,
+        };
+        Some(Self { at, cpu, kind })
+    }
+}
+
+/// The events of a window in order of time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RecordedWindow {
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) events: Vec<TraceEvent>,
+    /// Events without room, and those of the CPU that had most.
+    pub(super) lost: u64,
+    pub(super) most_on_a_cpu: u64,
+}
+
+impl RecordedWindow {
+    pub(super) fn seconds(&self) -> f64 {
+        self.end.saturating_sub(self.begin) as f64 / 1e9
+    }
+}
+
+/// A thread's name as the kernel keeps it.
+pub(super) fn thread_name(words: [u64; 2]) -> String {
+    let bytes = words.map(u64::to_ne_bytes).concat();
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}

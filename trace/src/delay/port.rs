@@ -1,0 +1,66 @@
+//! Whether a port has a socket here, or in another network namespace.
+
+use std::collections::BTreeMap;
+
+use linerate_host::Host;
+
+/// Where a UDP port is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortPlace {
+    Here,
+    /// In the network namespace of this process.
+    Elsewhere {
+        pid: u32,
+        process: String,
+    },
+    Nowhere,
+}
+
+impl PortPlace {
+    /// Looks in the calling thread's network namespace, then in those of all processes.
+    pub fn find(host: &Host, port: u16) -> Self {
+        if is_open(host, "/proc/thread-self/net", port) {
+            return Self::Here;
+        }
+        let mut namespaces = BTreeMap::new();
+        for name in host.list("/proc").unwrap_or_default() {
+            let Ok(pid) = name.parse::<u32>() else { continue };
+            if let Ok(namespace) = host.read_link(&format!("/proc/{pid}/ns/net")) {
+                namespaces.entry(namespace).or_insert(pid);
+            }
+        }
+        let found = namespaces.into_values().find(|pid| is_open(host, &format!("/proc/{pid}/net"), port));
+        found.map_or(Self::Nowhere, |pid| {
+            let process = host.read(&format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
+            Self::Elsewhere { pid, process }
+        })
+    }
+}
+
+fn is_open(host: &Host, directory: &str, port: u16) -> bool {
+    let ending = format!(":{port:04X}");
+    let is_on_port = |line: &str| line.split_whitespace().nth(1).is_some_and(|it| it.ends_with(&ending));
+    ["udp", "udp6"].iter().any(|file| {
+        host.read(&format!("{directory}/{file}")).is_ok_and(|text| text.lines().skip(1).any(is_on_port))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_of_another_namespace_is_found_by_a_process_of_it() {
+        const HEADER: &str = "  sl  local_address rem_address   st tx_queue rx_queue\n";
+        let line = format!("{HEADER}  1: 00000000:0035 00000000:0000 07 00000000:00000000\n");
+        let host = Host::scripted([
+            ("/proc/thread-self/net/udp", HEADER),
+            ("/proc/812/net/udp", &line),
+            ("/proc/812/comm", "nsd\n"),
+        ]);
+        assert_eq!(PortPlace::find(&host, 53), PortPlace::Nowhere, "no link to its namespace");
+        let here = Host::scripted([("/proc/thread-self/net/udp6", line.as_str())]);
+        assert_eq!(PortPlace::find(&here, 53), PortPlace::Here);
+        assert_eq!(PortPlace::find(&here, 5), PortPlace::Nowhere);
+    }
+}

@@ -1,0 +1,181 @@
+//! Loads the BPF programs and reads what they recorded.
+
+use std::time::Duration;
+
+use aya::maps::{Array, MapData, PerCpuArray, PerCpuValues};
+use aya::util::nr_cpus;
+use linerate_host::bpf;
+
+use super::WHAT;
+use super::event::{EVENT_WORDS, RecordedWindow, TraceEvent};
+use crate::TraceError;
+use crate::call::CallOverhead;
+use crate::programs::{ProgramAttachment, ProgramRuns, RunCounting, TracePrograms, absent, failed};
+
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/delay.bpf.o"));
+
+/// `CHUNK_EVENTS` in bpf/delay.bpf.c.
+pub(super) const CHUNK_EVENTS: u64 = 1024;
+const CHUNK_WORDS: usize = 1024 * EVENT_WORDS;
+/// Of an event in the kernel.
+pub(super) const EVENT_BYTES: u64 = 32;
+
+const fn at(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
+    ProgramAttachment {
+        program,
+        tracepoint,
+        since: "came with Linux 5.5 and CONFIG_DEBUG_INFO_BTF",
+        optional: false,
+    }
+}
+
+const fn since_6_3(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
+    ProgramAttachment { since: "came with Linux 6.3", ..at(program, tracepoint) }
+}
+
+const PROGRAMS: [ProgramAttachment; 13] = [
+    since_6_3("queued", "sk_data_ready"),
+    since_6_3("reads", "sock_recv_length"),
+    at("received", "netif_receive_skb"),
+    at("reply_queued", "net_dev_queue"),
+    at("starts_transmit", "net_dev_start_xmit"),
+    at("irq_begins", "irq_handler_entry"),
+    at("irq_ends", "irq_handler_exit"),
+    at("softirq_raised", "softirq_raise"),
+    at("softirq_begins", "softirq_entry"),
+    at("softirq_ends", "softirq_exit"),
+    at("poll_ends", "napi_poll"),
+    at("switches", "sched_switch"),
+    at("wakes", "sched_waking"),
+];
+
+const NOTHING: [ProgramAttachment; 1] = [at("nothing", "task_rename")];
+
+/// Loaded programs, attached while windows are open.
+#[derive(Debug)]
+pub(super) struct DelayTracer {
+    programs: TracePrograms,
+    events_per_cpu: u64,
+    overhead: CallOverhead,
+}
+
+impl DelayTracer {
+    /// `events_per_cpu` is rounded up to full chunks.
+    pub(super) fn load(port: u16, events_per_cpu: u64) -> Result<Self, TraceError> {
+        let network = bpf::network_namespace().map_err(|source| TraceError::Kernel { what: WHAT, source })?;
+        let chunks = events_per_cpu.div_ceil(CHUNK_EVENTS).max(1);
+        let events_per_cpu = chunks * CHUNK_EVENTS;
+        let entries = u32::try_from(chunks * possible_cpus()?).unwrap_or(u32::MAX);
+        let port = port.to_be();
+        let mut programs = TracePrograms::load(
+            WHAT,
+            OBJECT,
+            |loader| {
+                loader
+                    .override_global("network", &network, true)
+                    .override_global("port", &port, true)
+                    .override_global("events_per_cpu", &events_per_cpu, true)
+                    .map_max_entries("chunks", entries);
+            },
+            &[&PROGRAMS[..], &NOTHING].concat(),
+        )?;
+        let way_ns = programs.way_ns(WHAT, &NOTHING)?;
+        let clock_ns = match RunCounting::start(WHAT) {
+            Ok(_counting) => programs.clock_ns(WHAT, &NOTHING)?.unwrap_or(0.0),
+            Err(_) => 0.0,
+        };
+        Ok(Self { programs, events_per_cpu, overhead: CallOverhead { way_ns, clock_ns } })
+    }
+
+    pub(super) fn events_per_cpu(&self) -> u64 {
+        self.events_per_cpu
+    }
+
+    pub(super) fn attach(&mut self) -> Result<(), TraceError> {
+        self.programs.attach(WHAT, &PROGRAMS)
+    }
+
+    pub(super) fn detach(&mut self) -> Result<(), TraceError> {
+        self.programs.detach(WHAT, &PROGRAMS)
+    }
+
+    /// Records for a time, while the programs are attached.
+    pub(super) fn record(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
+        self.empty()?;
+        let begin = monotonic_ns();
+        self.set_recording(1)?;
+        std::thread::sleep(duration);
+        self.set_recording(0)?;
+        let end = monotonic_ns();
+        // Programs that saw an open window have written their event by then.
+        std::thread::sleep(Duration::from_micros(200));
+        self.read(begin, end)
+    }
+
+    /// The time per run with its call, ns: from the runs while the kernel timed them.
+    pub(super) fn run_ns(&self, ran: ProgramRuns) -> f64 {
+        self.overhead.run_ns(ran)
+    }
+
+    // Runs and time while the kernel timed them.
+    pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
+        self.programs.runs(WHAT, &PROGRAMS)
+    }
+
+    fn empty(&mut self) -> Result<(), TraceError> {
+        let map = self.programs.object.map_mut("positions").ok_or_else(|| absent(WHAT, "positions"))?;
+        let mut table: PerCpuArray<_, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
+        let zeros = vec![0_u64; usize::try_from(possible_cpus()?).unwrap_or(1)];
+        let zeros = PerCpuValues::try_from(zeros).map_err(|error| failed(WHAT, error))?;
+        table.set(0, zeros, 0).map_err(|error| failed(WHAT, error))
+    }
+
+    fn set_recording(&mut self, is_open: u64) -> Result<(), TraceError> {
+        let map = self.programs.object.map_mut("recording").ok_or_else(|| absent(WHAT, "recording"))?;
+        let mut table: Array<_, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
+        table.set(0, is_open, 0).map_err(|error| failed(WHAT, error))
+    }
+
+    fn read(&self, begin: u64, end: u64) -> Result<RecordedWindow, TraceError> {
+        let map = self.programs.object.map("chunks").ok_or_else(|| absent(WHAT, "chunks"))?;
+        let chunks: Array<&MapData, [u64; CHUNK_WORDS]> =
+            map.try_into().map_err(|error| failed(WHAT, error))?;
+        let written = self.programs.of_each_cpu::<u64>(WHAT, "positions")?;
+        let mut window = RecordedWindow { begin, end, ..RecordedWindow::default() };
+        for (cpu, written) in (0_u32..).zip(written) {
+            let kept = written.min(self.events_per_cpu);
+            window.lost += written - kept;
+            window.most_on_a_cpu = window.most_on_a_cpu.max(written);
+            let first = u64::from(cpu) * (self.events_per_cpu / CHUNK_EVENTS);
+            for chunk in 0..kept.div_ceil(CHUNK_EVENTS) {
+                let key = u32::try_from(first + chunk).unwrap_or(u32::MAX);
+                let words = chunks.get(&key, 0).map_err(|error| failed(WHAT, error))?;
+                let here = usize::try_from((kept - chunk * CHUNK_EVENTS).min(CHUNK_EVENTS)).unwrap_or(0);
+                let (events, _) = words.as_chunks::<EVENT_WORDS>();
+                let events = events.iter().take(here).filter_map(|words| TraceEvent::decode(cpu, *words));
+                // A place that was taken and not written yet has the event of an earlier window.
+                window.events.extend(events.filter(|event| event.at >= begin));
+            }
+            // What follows on other CPUs cannot be understood without this one.
+            if let (true, Some(last)) = (written > kept, window.events.last()) {
+                window.end = window.end.min(last.at);
+            }
+        }
+        let end = window.end;
+        window.events.retain(|event| event.at <= end);
+        // Each CPU's events are a sorted run already.
+        window.events.sort_by_key(|event| event.at);
+        Ok(window)
+    }
+}
+
+pub(super) fn possible_cpus() -> Result<u64, TraceError> {
+    let cpus = nr_cpus().map_err(|(_, source)| TraceError::Kernel { what: WHAT, source })?;
+    Ok(u64::try_from(cpus).unwrap_or(1))
+}
+
+fn monotonic_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

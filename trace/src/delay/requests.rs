@@ -1,0 +1,216 @@
+//! Joins events to requests.
+//!
+//! Buffers are known by their address from the client's interface to the socket. None of the
+//! kernel's tracepoints tells which datagram a call read, so that is settled by the order of the
+//! socket's queue and by the number of datagrams that wait behind it. A reply belongs to the
+//! request of its client with the same first two bytes (the ID of DNS), or else to the oldest one.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::event::{ClientTag, EventKind, RecordedWindow};
+use super::record::{DelayRecord, POINTS};
+
+const NET_RX: u16 = 3;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct OpenRequest {
+    points: [u64; POINTS],
+    receive_cpu: u32,
+    read_cpu: u32,
+    socket: u64,
+    reader: u32,
+    replier: u32,
+    device: u32,
+    tag: u64,
+    client: u64,
+}
+
+/// The receive work of a CPU.
+#[derive(Debug, Default)]
+struct ReceiveState {
+    irq: Option<u64>,
+    // Since when NET_RX is wanted.
+    raised: Option<u64>,
+    /// Since when it was wanted, and runs.
+    run: Option<(u64, u64)>,
+    // End of the last poll, in this run or turn.
+    polled: Option<u64>,
+    thread: u32,
+    turn: u64,
+    /// Buffers on their way to a socket.
+    order: VecDeque<u64>,
+}
+
+#[derive(Debug, Default)]
+struct SocketQueue {
+    /// `None` for datagrams whose way was not seen.
+    known: VecDeque<Option<OpenRequest>>,
+    /// Those before, from before the window.
+    unknown: u64,
+    was_read: bool,
+}
+
+impl SocketQueue {
+    /// Takes the datagram that was read while `waiting` were behind it.
+    fn read(&mut self, waiting: u64) -> Option<OpenRequest> {
+        let known = |queue: &Self| u64::try_from(queue.known.len()).unwrap_or(u64::MAX);
+        if !self.was_read {
+            self.unknown = (waiting + 1).saturating_sub(known(self));
+            self.was_read = true;
+        }
+        // More than there can be: some left otherwise, or another thread has read them.
+        while self.unknown + known(self) > waiting + 1 {
+            if self.unknown > 0 {
+                self.unknown -= 1;
+            } else {
+                self.known.pop_front();
+            }
+        }
+        if self.unknown > 0 {
+            self.unknown -= 1;
+            return None;
+        }
+        self.known.pop_front().flatten()
+    }
+}
+
+/// The requests of a window.
+#[derive(Debug, Default)]
+pub(super) struct MatchedRequests {
+    pub(super) records: Vec<DelayRecord>,
+    /// Datagrams that entered IP.
+    pub(super) received: u64,
+    /// Reads whose datagram is known, and all.
+    pub(super) known_reads: u64,
+    pub(super) reads: u64,
+    pub(super) replies: u64,
+}
+
+pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
+    let mut found = MatchedRequests::default();
+    let mut cpus: HashMap<u32, ReceiveState> = HashMap::new();
+    let mut woken: HashMap<u32, u64> = HashMap::new();
+    let mut sent: HashMap<u64, u64> = HashMap::new();
+    let mut arriving: HashMap<u64, OpenRequest> = HashMap::new();
+    let mut sockets: HashMap<u64, SocketQueue> = HashMap::new();
+    let mut unanswered: HashMap<u64, VecDeque<OpenRequest>> = HashMap::new();
+    let mut leaving: HashMap<u64, OpenRequest> = HashMap::new();
+    for event in &window.events {
+        let (at, cpu) = (event.at, event.cpu);
+        let state = cpus.entry(cpu).or_default();
+        match event.kind {
+            EventKind::IrqBegin => state.irq = Some(at),
+            EventKind::IrqEnd => state.irq = None,
+            EventKind::SoftirqRaised => {
+                state.raised.get_or_insert(state.irq.unwrap_or(at));
+            }
+            EventKind::SoftirqBegin { vector: NET_RX } => {
+                state.run = Some((state.raised.take().unwrap_or(at), at));
+                state.polled = None;
+            }
+            EventKind::SoftirqEnd { vector: NET_RX } => {
+                state.run = None;
+                state.polled = None;
+                state.order.clear();
+            }
+            EventKind::SoftirqBegin { .. } | EventKind::SoftirqEnd { .. } => {}
+            EventKind::PollEnd { .. } => state.polled = Some(at),
+            EventKind::Switch { next, .. } => {
+                state.thread = next;
+                state.turn = at;
+                state.polled = None;
+            }
+            EventKind::Waking { thread } => _ = woken.insert(thread, at),
+            EventKind::RequestSent { buffer } => _ = sent.insert(buffer, at),
+            EventKind::Received { buffer, client } => {
+                found.received += 1;
+                let (wanted, runs) = match (state.polled, state.run) {
+                    (Some(polled), _) => (polled, polled),
+                    (None, Some(run)) => run,
+                    // A thread of NAPI.
+                    (None, None) => {
+                        let turn = if state.turn > 0 { state.turn } else { at };
+                        let since = woken.get(&state.thread).filter(|woken| **woken < turn);
+                        (since.copied().unwrap_or(turn), turn)
+                    }
+                };
+                let arrived = sent.remove(&buffer).unwrap_or(wanted);
+                let mut request = OpenRequest {
+                    receive_cpu: cpu,
+                    client: client.client(),
+                    tag: client.tag(),
+                    ..OpenRequest::default()
+                };
+                request.points[..3].copy_from_slice(&[arrived, runs.max(arrived), at]);
+                arriving.insert(buffer, request);
+                state.order.push_back(buffer);
+            }
+            EventKind::Queued { socket, last } => {
+                let mut request = arriving.remove(&last);
+                while request.is_none() {
+                    let Some(buffer) = state.order.pop_front() else { break };
+                    request = arriving.remove(&buffer);
+                }
+                if let Some(request) = &mut request {
+                    request.points[3] = at;
+                    request.socket = socket;
+                }
+                sockets.entry(socket).or_default().known.push_back(request);
+            }
+            EventKind::Read { socket, thread, waiting } => {
+                found.reads += 1;
+                let Some(mut request) = sockets.entry(socket).or_default().read(waiting) else { continue };
+                found.known_reads += 1;
+                // The thread's turn began before the window if no switch was seen.
+                let turn = if state.thread == thread { state.turn } else { 0 };
+                request.points[4] = turn.clamp(request.points[3], at);
+                request.points[5] = at;
+                request.reader = thread;
+                request.read_cpu = cpu;
+                unanswered.entry(request.client).or_default().push_back(request);
+            }
+            EventKind::ReplyQueued { buffer, client, device } => {
+                found.replies += 1;
+                let Some(mut request) = answered(&mut unanswered, client) else { continue };
+                request.points[6] = at;
+                request.replier = if state.turn > 0 { state.thread } else { request.reader };
+                request.device = device;
+                leaving.insert(buffer, request);
+            }
+            EventKind::ReplySent { buffer, device } => {
+                let Some(mut request) = leaving.remove(&buffer) else { continue };
+                request.points[7] = at;
+                if request.device == device {
+                    found.records.push(request.complete(cpu));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The request that a reply to this client answers.
+fn answered(unanswered: &mut HashMap<u64, VecDeque<OpenRequest>>, client: ClientTag) -> Option<OpenRequest> {
+    let requests = unanswered.get_mut(&client.client())?;
+    let at = requests.iter().position(|request| request.tag == client.tag()).unwrap_or(0);
+    let request = requests.remove(at);
+    if requests.is_empty() {
+        unanswered.remove(&client.client());
+    }
+    request
+}
+
+impl OpenRequest {
+    fn complete(self, transmit_cpu: u32) -> DelayRecord {
+        DelayRecord {
+            points: self.points,
+            receive_cpu: self.receive_cpu,
+            read_cpu: self.read_cpu,
+            transmit_cpu,
+            socket: self.socket,
+            reader: self.reader,
+            replier: self.replier,
+            device: self.device,
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Windows of recording that keep the measurement's share of the CPU within a budget.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use linerate_host::stage::softirq::SoftnetCpu;
+use linerate_host::{Host, Known};
+
+use super::event::RecordedWindow;
+use super::program::{DelayTracer, EVENT_BYTES, possible_cpus};
+use super::record::DelayRecord;
+use super::summary::DelaySummary;
+use super::{DelayCost, DelayReport, WHAT};
+use crate::TraceError;
+use crate::programs::RunCounting;
+use crate::window;
+
+/// Limit of the measurement, programs and analysis together, as a share of one CPU.
+pub const DELAY_BUDGET: f64 = 0.03;
+
+// A request that takes longer than its window is not seen.
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_millis(500);
+const FIRST: Duration = Duration::from_millis(100);
+
+/// Programs stay attached for shorter pauses.
+const SHORT_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+// Events of a CPU for which there is room: 4 MB, less where CPUs are many.
+const MOST_EVENTS: u64 = 128 * 1024;
+const MOST_BYTES: u64 = 128 << 20;
+
+/// Records windows, and adds them up.
+#[derive(Debug)]
+pub struct DelaySession {
+    port: u16,
+    tracer: DelayTracer,
+    is_attached: bool,
+    begun: Instant,
+    window: Duration,
+    run_ns: Known<f64>,
+    timed_runs: u64,
+    timed: Duration,
+    summary: DelaySummary,
+    /// CPU time of programs and of this thread, s.
+    program_seconds: f64,
+    process_seconds: f64,
+    squeezes: Known<BTreeMap<u32, u64>>,
+}
+
+impl DelaySession {
+    /// Loads the programs for a port of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`TraceError`] if this kernel lacks a tracepoint or the process a privilege.
+    pub fn start(host: &Host, port: u16) -> Result<Self, TraceError> {
+        let room = MOST_BYTES / EVENT_BYTES / possible_cpus()?;
+        Self::with_room(host, port, room.min(MOST_EVENTS))
+    }
+
+    fn with_room(host: &Host, port: u16, events_per_cpu: u64) -> Result<Self, TraceError> {
+        let tracer = DelayTracer::load(port, events_per_cpu)?;
+        Ok(Self {
+            port,
+            tracer,
+            is_attached: false,
+            begun: Instant::now(),
+            window: FIRST,
+            run_ns: Known::unknown("no program has run"),
+            timed_runs: 0,
+            timed: Duration::ZERO,
+            summary: DelaySummary::new(),
+            program_seconds: 0.0,
+            process_seconds: 0.0,
+            squeezes: squeezes(host),
+        })
+    }
+
+    /// Records one window, and returns its requests and for how long to pause until the next.
+    ///
+    /// # Errors
+    /// [`TraceError`] of the kernel.
+    pub fn turn(&mut self, host: &Host) -> Result<(Vec<DelayRecord>, Duration), TraceError> {
+        let begun = window::thread_ns();
+        let window = self.record(self.window)?;
+        let records = self.summary.add(&window, &interfaces(host), |thread| comm(host, thread));
+        let events = u64::try_from(window.events.len()).unwrap_or(0);
+        let programs = events as f64 * self.run_ns.value().copied().unwrap_or(0.0) / 1e9;
+        let process = window::thread_ns().saturating_sub(begun) as f64 / 1e9;
+        self.program_seconds += programs;
+        self.process_seconds += process;
+        let elapsed = self.window.as_secs_f64();
+        // No pause follows the last window, which the others make up for.
+        let pause = ((programs + process) / (DELAY_BUDGET * 0.7) - elapsed).max(0.0);
+        let pause = Duration::from_secs_f64(pause.min(LONGEST_PAUSE.as_secs_f64()));
+        // As long as there is room for, and half as long where that would be a long pause.
+        let room = self.tracer.events_per_cpu() as f64 * 0.7 / window.most_on_a_cpu.max(1) as f64;
+        let longest = if pause > LONGEST * 4 { self.window / 2 } else { self.window * 2 };
+        self.window = self.window.mul_f64(room.min(64.0)).min(longest).clamp(SHORTEST, LONGEST);
+        if pause > SHORT_PAUSE {
+            self.detach()?;
+        }
+        Ok((records, pause))
+    }
+
+    /// Observes for a time or until `stop` returns true.
+    ///
+    /// # Errors
+    /// As [`DelaySession::turn`].
+    pub fn wait(&mut self, host: &Host, time: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
+        let begun = Instant::now();
+        while begun.elapsed() < time && !stop() {
+            let (_, pause) = self.turn(host)?;
+            window::wait(pause.min(time.saturating_sub(begun.elapsed())), stop);
+        }
+        Ok(())
+    }
+
+    /// The sum of all windows since the start.
+    pub fn report(&self, host: &Host) -> DelayReport {
+        let summary = &self.summary;
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let sums = summary.summed(&grown(&self.squeezes, &squeezes(host)));
+        DelayReport {
+            port: self.port,
+            seconds,
+            windows: summary.windows,
+            observed_seconds: summary.seconds,
+            received: summary.received,
+            reads: summary.reads,
+            unmatched_reads: summary.reads.saturating_sub(summary.known_reads),
+            replies: summary.replies,
+            requests: summary.requests(),
+            end_to_end_ns: sums.end_to_end,
+            slowest_ns: sums.slowest,
+            stages: sums.stages,
+            reasons: sums.reasons,
+            softirqs: sums.softirqs,
+            lost_events: summary.lost_events,
+            own: DelayCost {
+                events: summary.events,
+                ns_a_run: self.run_ns.clone(),
+                programs_cpu_share: self.program_seconds / seconds,
+                process_cpu_share: self.process_seconds / seconds,
+            },
+        }
+    }
+
+    /// The sum of the windows since the last call or the start, and starts anew.
+    pub fn take_report(&mut self, host: &Host) -> DelayReport {
+        let report = self.report(host);
+        self.summary = DelaySummary::new();
+        self.begun = Instant::now();
+        self.squeezes = squeezes(host);
+        (self.program_seconds, self.process_seconds) = (0.0, 0.0);
+        report
+    }
+
+    fn record(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
+        if !self.is_attached {
+            self.tracer.attach()?;
+            self.is_attached = true;
+        }
+        // The kernel times programs in the first windows only, because that makes them slower.
+        let timing = self.timed_runs < 10_000 && self.timed < Duration::from_secs(2);
+        if !timing {
+            return self.tracer.record(duration);
+        }
+        let counting = RunCounting::start(WHAT);
+        let window = self.tracer.record(duration)?;
+        self.timed += duration;
+        match counting {
+            Ok(counting) => drop(counting),
+            Err(why) => {
+                self.run_ns = Known::unknown(why.to_string());
+                return Ok(window);
+            }
+        }
+        let ran = self.tracer.runs()?;
+        self.timed_runs = ran.runs;
+        if ran.runs > 0 {
+            // Per event, with the runs that found nothing to record.
+            let events = (self.summary.events + u64::try_from(window.events.len()).unwrap_or(0)).max(1);
+            let runs = ran.runs as f64 / events as f64;
+            self.run_ns = Known::Value(self.tracer.run_ns(ran) * runs.max(1.0));
+        }
+        Ok(window)
+    }
+
+    fn detach(&mut self) -> Result<(), TraceError> {
+        self.is_attached = false;
+        self.tracer.detach()
+    }
+}
+
+fn comm(host: &Host, thread: u32) -> Option<String> {
+    host.read(&format!("/proc/{thread}/comm")).ok().map(|name| name.trim().to_owned())
+}
+
+fn interfaces(host: &Host) -> BTreeMap<u32, String> {
+    const DEVICES: &str = "/sys/class/net";
+    let names = host.list(DEVICES).unwrap_or_default();
+    let indexes = names.into_iter().filter_map(|name| {
+        let index = host.read(&format!("{DEVICES}/{name}/ifindex")).ok()?;
+        Some((index.trim().parse().ok()?, name))
+    });
+    indexes.collect()
+}
+
+fn squeezes(host: &Host) -> Known<BTreeMap<u32, u64>> {
+    match SoftnetCpu::observe(host) {
+        Known::Value(cpus) => Known::Value(cpus.iter().map(|line| (line.cpu, line.time_squeeze)).collect()),
+        Known::Unknown { why } => Known::Unknown { why },
+    }
+}
+
+fn grown(before: &Known<BTreeMap<u32, u64>>, after: &Known<BTreeMap<u32, u64>>) -> Known<BTreeMap<u32, u64>> {
+    match (before, after) {
+        (Known::Value(before), Known::Value(after)) => {
+            let difference = |(cpu, count): (&u32, &u64)| {
+                (*cpu, count.saturating_sub(before.get(cpu).copied().unwrap_or(0)))
+            };
+            Known::Value(after.iter().map(difference).collect())
+        }
+        (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::unknown(why.clone()),
+    }
+}

@@ -1,0 +1,326 @@
+//! Adds windows up to distributions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hdrhistogram::Histogram;
+use linerate_host::Known;
+use serde::{Deserialize, Serialize};
+
+use super::cause::{CauseFinder, DelayCause};
+use super::event::{EventKind, RecordedWindow};
+use super::record::{DelayRecord, DelayStage, STAGES};
+use super::requests::{self, MatchedRequests};
+use super::timeline::WindowTimeline;
+
+const LONGEST_NS: u64 = 60_000_000_000;
+const NET_RX: u16 = 3;
+
+// Part of a window's requests whose causes are looked for: the slowest of all windows are among
+// them even if windows differ.
+const CANDIDATES: usize = 20;
+const FEWEST_CANDIDATES: usize = 100;
+const MOST_CANDIDATES: usize = 200_000;
+
+/// The part of the requests that counts as slow.
+const SLOW_PART: u64 = 100;
+
+/// A distribution of times or counts. `None` without values. Percentiles have two digits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DelayQuantiles {
+    pub count: u64,
+    pub p50: Option<u64>,
+    pub p90: Option<u64>,
+    pub p99: Option<u64>,
+    pub p999: Option<u64>,
+    pub max: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Distribution {
+    values: Histogram<u32>,
+    largest: u64,
+}
+
+impl Distribution {
+    pub(super) fn new() -> Self {
+        let values = Histogram::new_with_bounds(1, LONGEST_NS, 2)
+            .expect("constant bounds: high is more than twice low, and the digits are within 0..=5");
+        Self { values, largest: 0 }
+    }
+
+    pub(super) fn record(&mut self, value: u64) {
+        self.values.saturating_record(value);
+        self.largest = self.largest.max(value);
+    }
+
+    pub(super) fn median(&self) -> u64 {
+        self.values.value_at_quantile(0.5)
+    }
+
+    pub(super) fn quantiles(&self) -> DelayQuantiles {
+        let count = self.values.len();
+        let at = |share| (count > 0).then(|| self.values.value_at_quantile(share).min(self.largest));
+        DelayQuantiles {
+            count,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: (count > 0).then_some(self.largest),
+        }
+    }
+}
+
+impl FromIterator<u64> for Distribution {
+    fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Self {
+        let mut distribution = Self::new();
+        values.into_iter().for_each(|value| distribution.record(value));
+        distribution
+    }
+}
+
+/// A stage on one CPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuStageDelay {
+    pub cpu: u32,
+    pub ns: DelayQuantiles,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StageDelay {
+    pub stage: DelayStage,
+    /// Of all requests, ns.
+    pub ns: DelayQuantiles,
+    /// Of the slowest 1 % of requests by their end-to-end time, ns.
+    pub slowest_ns: DelayQuantiles,
+    /// By the CPU that the stage waits for.
+    pub cpus: Vec<CpuStageDelay>,
+}
+
+/// Why some of the slowest 1 % of requests were slow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SlowReason {
+    /// The stage that took most time above its median.
+    pub stage: DelayStage,
+    pub cause: DelayCause,
+    pub requests: u64,
+    /// Part of the slowest 1 %, 0 to 1.
+    pub share: f64,
+    /// Median time of the stage in these requests.
+    pub stage_ns: u64,
+}
+
+/// NET_RX on one CPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SoftirqDelay {
+    pub cpu: u32,
+    /// Length of a run, with interrupts in it.
+    pub run_ns: DelayQuantiles,
+    pub poll_packets: DelayQuantiles,
+    /// Of devices, per second.
+    pub interrupts_per_second: f64,
+    /// Runs that stopped with work left, in all of the time (`time_squeeze` of softnet_stat).
+    pub time_squeezes: Known<u64>,
+}
+
+/// A slow request before it is known which are the slowest.
+#[derive(Debug, Clone)]
+struct SlowCandidate {
+    end_to_end_ns: u64,
+    stages: [u64; STAGES],
+    stage: DelayStage,
+    cause: DelayCause,
+}
+
+#[derive(Debug)]
+struct SoftirqCounts {
+    runs: Distribution,
+    polls: Distribution,
+    interrupts: u64,
+    begin: Option<u64>,
+}
+
+/// The sum of windows.
+#[derive(Debug)]
+pub(super) struct DelaySummary {
+    end_to_end: Distribution,
+    stages: Vec<(Distribution, BTreeMap<u32, Distribution>)>,
+    candidates: Vec<SlowCandidate>,
+    softirqs: BTreeMap<u32, SoftirqCounts>,
+    pub(super) received: u64,
+    pub(super) reads: u64,
+    pub(super) known_reads: u64,
+    pub(super) replies: u64,
+    pub(super) events: u64,
+    pub(super) lost_events: u64,
+    pub(super) seconds: f64,
+    pub(super) windows: u64,
+}
+
+/// The distributions of a summary.
+#[derive(Debug)]
+pub(super) struct SummedDelays {
+    pub(super) end_to_end: DelayQuantiles,
+    pub(super) slowest: DelayQuantiles,
+    pub(super) stages: Vec<StageDelay>,
+    pub(super) reasons: Vec<SlowReason>,
+    pub(super) softirqs: Vec<SoftirqDelay>,
+}
+
+impl DelaySummary {
+    pub(super) fn new() -> Self {
+        Self {
+            end_to_end: Distribution::new(),
+            stages: DelayStage::ALL.map(|_| (Distribution::new(), BTreeMap::new())).to_vec(),
+            candidates: Vec::new(),
+            softirqs: BTreeMap::new(),
+            received: 0,
+            reads: 0,
+            known_reads: 0,
+            replies: 0,
+            events: 0,
+            lost_events: 0,
+            seconds: 0.0,
+            windows: 0,
+        }
+    }
+
+    /// Adds a window and returns its requests. `name`: the name of a thread that was not switched
+    /// to in it.
+    pub(super) fn add(
+        &mut self,
+        window: &RecordedWindow,
+        interfaces: &BTreeMap<u32, String>,
+        name: impl Fn(u32) -> Option<String>,
+    ) -> Vec<DelayRecord> {
+        let MatchedRequests { records, received, known_reads, reads, replies } = requests::matched(window);
+        self.received += received;
+        self.known_reads += known_reads;
+        self.reads += reads;
+        self.replies += replies;
+        self.events += u64::try_from(window.events.len()).unwrap_or(0);
+        self.lost_events += window.lost;
+        self.seconds += window.seconds();
+        self.windows += 1;
+        self.add_softirqs(window);
+        for record in &records {
+            self.end_to_end.record(record.end_to_end_ns());
+            for (stage, (all, cpus)) in DelayStage::ALL.iter().zip(&mut self.stages) {
+                let ns = record.stage_ns(*stage);
+                all.record(ns);
+                cpus.entry(record.cpu(*stage)).or_insert_with(Distribution::new).record(ns);
+            }
+        }
+        let mut order: Vec<&DelayRecord> = records.iter().collect();
+        order.sort_by_key(|record| std::cmp::Reverse(record.end_to_end_ns()));
+        order.truncate((records.len() / CANDIDATES).max(FEWEST_CANDIDATES));
+        let watched: BTreeSet<u32> = order.iter().flat_map(|it| [it.reader, it.replier]).collect();
+        let mut timeline = WindowTimeline::new(window, &watched);
+        for thread in watched {
+            if let (false, Some(name)) = (timeline.names.contains_key(&thread), name(thread)) {
+                timeline.names.insert(thread, name);
+            }
+        }
+        let finder = CauseFinder { timeline: &timeline, interfaces };
+        let medians: Vec<u64> = self.stages.iter().map(|(all, _)| all.median()).collect();
+        let candidates = order.into_iter().map(|record| {
+            let stages = DelayStage::ALL.map(|stage| record.stage_ns(stage));
+            let excess =
+                |stage: &DelayStage| stages[*stage as usize].saturating_sub(medians[*stage as usize]);
+            let stage = DelayStage::ALL.into_iter().max_by_key(excess).unwrap_or(DelayStage::Server);
+            let cause = finder.cause(record, stage);
+            SlowCandidate { end_to_end_ns: record.end_to_end_ns(), stages, stage, cause }
+        });
+        self.candidates.extend(candidates);
+        if self.candidates.len() > MOST_CANDIDATES {
+            self.candidates.sort_by_key(|slow| std::cmp::Reverse(slow.end_to_end_ns));
+            self.candidates.truncate(MOST_CANDIDATES / 2);
+        }
+        records
+    }
+
+    fn add_softirqs(&mut self, window: &RecordedWindow) {
+        for counts in self.softirqs.values_mut() {
+            counts.begin = None;
+        }
+        for event in &window.events {
+            let counts = self.softirqs.entry(event.cpu).or_insert_with(|| SoftirqCounts {
+                runs: Distribution::new(),
+                polls: Distribution::new(),
+                interrupts: 0,
+                begin: None,
+            });
+            match event.kind {
+                EventKind::IrqBegin => counts.interrupts += 1,
+                EventKind::SoftirqBegin { vector: NET_RX } => counts.begin = Some(event.at),
+                EventKind::SoftirqEnd { vector: NET_RX } => {
+                    if let Some(begin) = counts.begin.take() {
+                        counts.runs.record(event.at.saturating_sub(begin));
+                    }
+                }
+                EventKind::PollEnd { packets } if packets > 0 => counts.polls.record(u64::from(packets)),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        self.end_to_end.values.len()
+    }
+
+    /// `squeezes`: of each CPU.
+    pub(super) fn summed(&self, squeezes: &Known<BTreeMap<u32, u64>>) -> SummedDelays {
+        let mut slow: Vec<&SlowCandidate> = self.candidates.iter().collect();
+        slow.sort_by_key(|slow| std::cmp::Reverse(slow.end_to_end_ns));
+        slow.truncate(usize::try_from(self.requests().div_ceil(SLOW_PART)).unwrap_or(usize::MAX));
+        let stages = DelayStage::ALL.into_iter().zip(&self.stages).map(|(stage, (all, cpus))| {
+            let slowest: Distribution = slow.iter().map(|slow| slow.stages[stage as usize]).collect();
+            let cpus = cpus.iter().map(|(cpu, it)| CpuStageDelay { cpu: *cpu, ns: it.quantiles() });
+            let slowest_ns = slowest.quantiles();
+            StageDelay { stage, ns: all.quantiles(), slowest_ns, cpus: cpus.collect() }
+        });
+        let softirqs = self.softirqs.iter().map(|(cpu, counts)| SoftirqDelay {
+            cpu: *cpu,
+            run_ns: counts.runs.quantiles(),
+            poll_packets: counts.polls.quantiles(),
+            interrupts_per_second: counts.interrupts as f64 / self.seconds.max(1e-9),
+            time_squeezes: match squeezes {
+                Known::Value(squeezes) => squeezes.get(cpu).copied().map_or_else(
+                    || Known::unknown(format!("/proc/net/softnet_stat has no CPU {cpu}")),
+                    Known::Value,
+                ),
+                Known::Unknown { why } => Known::unknown(why.clone()),
+            },
+        });
+        SummedDelays {
+            end_to_end: self.end_to_end.quantiles(),
+            slowest: slow.iter().map(|slow| slow.end_to_end_ns).collect::<Distribution>().quantiles(),
+            stages: stages.collect(),
+            reasons: reasons(&slow),
+            softirqs: softirqs.collect(),
+        }
+    }
+}
+
+/// Most frequent first.
+fn reasons(slow: &[&SlowCandidate]) -> Vec<SlowReason> {
+    let mut groups: BTreeMap<(DelayStage, &DelayCause), Vec<u64>> = BTreeMap::new();
+    for slow in slow {
+        groups.entry((slow.stage, &slow.cause)).or_default().push(slow.stages[slow.stage as usize]);
+    }
+    let mut reasons: Vec<SlowReason> = groups
+        .into_iter()
+        .map(|((stage, cause), mut times)| {
+            times.sort_unstable();
+            SlowReason {
+                stage,
+                cause: cause.clone(),
+                requests: u64::try_from(times.len()).unwrap_or(0),
+                share: times.len() as f64 / slow.len() as f64,
+                stage_ns: times[times.len() / 2],
+            }
+        })
+        .collect();
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.requests));
+    reasons
+}

@@ -1,0 +1,227 @@
+//! Requests, causes and the timeline of made-up events.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::cause::CauseFinder;
+use super::chrome::DelayTrace;
+use super::event::{ClientTag, EventKind, RecordedWindow, TraceEvent};
+use super::requests::matched;
+use super::summary::DelaySummary;
+use super::timeline::WindowTimeline;
+use super::{DelayCause, DelayRecord, DelayStage};
+
+const NET_RX: u16 = 3;
+const SERVER: u32 = 70;
+const BURNER: u32 = 80;
+
+fn name(text: &str) -> [u64; 2] {
+    let mut bytes = [0; 16];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    [0, 8].map(|at| bytes[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word)))
+}
+
+fn switch(next: u32, words: &str, sleeps: bool) -> EventKind {
+    EventKind::Switch { sleeps, next, name: name(words) }
+}
+
+fn window(events: &[(u64, u32, EventKind)]) -> RecordedWindow {
+    let events = events.iter().map(|(at, cpu, kind)| TraceEvent { at: *at, cpu: *cpu, kind: *kind });
+    let mut events: Vec<_> = events.collect();
+    events.sort_by_key(|event| event.at);
+    let end = events.last().map_or(0, |event| event.at + 1);
+    RecordedWindow { begin: 1, end, events, ..RecordedWindow::default() }
+}
+
+/// A request that arrives on CPU 0 and is read on CPU 1, with the moment that each step takes place.
+struct RequestTimes {
+    buffer: u64,
+    client: u64,
+    waiting: u64,
+    at: [u64; 8],
+}
+
+impl RequestTimes {
+    fn events(&self) -> Vec<(u64, u32, EventKind)> {
+        let Self { buffer, client, waiting, at } = *self;
+        let client = ClientTag(client);
+        vec![
+            (at[0], 0, EventKind::SoftirqRaised),
+            (at[1], 0, EventKind::SoftirqBegin { vector: NET_RX }),
+            (at[2], 0, EventKind::Received { buffer, client }),
+            (at[3], 0, EventKind::Queued { socket: 5, last: buffer }),
+            (at[3], 0, EventKind::Waking { thread: SERVER }),
+            (at[3] + 1, 0, EventKind::SoftirqEnd { vector: NET_RX }),
+            (at[4], 1, switch(SERVER, "server", false)),
+            (at[5], 1, EventKind::Read { socket: 5, thread: SERVER, waiting }),
+            (at[6], 1, EventKind::ReplyQueued { buffer: buffer + 1, client, device: 2 }),
+            (at[7], 1, EventKind::ReplySent { buffer: buffer + 1, device: 2 }),
+            (at[7] + 1, 1, switch(0, "swapper/1", true)),
+        ]
+    }
+}
+
+fn cause(events: &[(u64, u32, EventKind)], record: &DelayRecord, stage: DelayStage) -> DelayCause {
+    let timeline = WindowTimeline::new(&window(events), &BTreeSet::from([record.reader]));
+    let interfaces = BTreeMap::from([(2, "eth0".to_owned())]);
+    CauseFinder { timeline: &timeline, interfaces: &interfaces }.cause(record, stage)
+}
+
+const ONE: RequestTimes =
+    RequestTimes { buffer: 100, client: 9 << 16, waiting: 0, at: [10, 20, 30, 40, 50, 60, 70, 80] };
+
+#[test]
+fn a_request_has_the_times_of_its_events() {
+    let found = matched(&window(&ONE.events()));
+    let [record] = &found.records[..] else { panic!("{found:?}") };
+    assert_eq!(record.points, ONE.at);
+    let stages: u64 = DelayStage::ALL.iter().map(|stage| record.stage_ns(*stage)).sum();
+    assert_eq!((stages, record.end_to_end_ns()), (70, 70));
+    assert_eq!((record.receive_cpu, record.read_cpu, record.reader), (0, 1, SERVER));
+}
+
+#[test]
+fn a_datagram_from_before_the_window_is_nobodys_request() {
+    let mut events = ONE.events();
+    // One waits already, and is read first.
+    events.push((45, 1, EventKind::Read { socket: 5, thread: SERVER, waiting: 1 }));
+    let found = matched(&window(&events));
+    assert_eq!((found.reads, found.known_reads), (2, 1));
+    assert_eq!(found.records[0].points[5], 60);
+}
+
+#[test]
+fn a_datagram_that_was_never_read_does_not_shift_those_behind_it() {
+    let lost = RequestTimes { buffer: 300, client: 7 << 16, at: [1, 2, 3, 4, 5, 6, 7, 8], waiting: 0 };
+    let queued = lost.events().into_iter().take(6);
+    let events: Vec<_> = queued.chain(ONE.events()).collect();
+    // The socket says that nothing waits behind the first one that is read.
+    let first =
+        RequestTimes { buffer: 500, client: 8 << 16, at: [91, 92, 93, 94, 95, 96, 97, 98], waiting: 0 };
+    let found = matched(&window(&[events, first.events()].concat()));
+    let points: Vec<_> = found.records.iter().map(|record| record.points).collect();
+    assert!(points.contains(&first.at), "{points:?}");
+}
+
+#[test]
+fn each_kind_of_wait_has_its_cause() {
+    let record = matched(&window(&ONE.events())).records[0];
+    // A thread that keeps NET_RX from running, and the same one on the server's CPU.
+    let busy = |cpu, at| (at, cpu, switch(BURNER, "burner", false));
+    let burner = DelayCause::OtherThread { thread: "burner".to_owned() };
+    let server = "server".to_owned();
+    let events = [ONE.events(), vec![busy(0, 9)]].concat();
+    assert_eq!(cause(&events, &record, DelayStage::Softirq), burner);
+    assert_eq!(cause(&events, &record, DelayStage::Poll), DelayCause::Packets);
+    assert_eq!(
+        cause(&events, &record, DelayStage::Transmit),
+        DelayCause::Qdisc { interface: "eth0".to_owned() }
+    );
+    assert_eq!(cause(&events, &record, DelayStage::Server), DelayCause::ServerRan { thread: server.clone() });
+    // It could run from 40 on, while the burner did.
+    let before = [(5, 1, switch(SERVER, "server", false)), (6, 1, switch(BURNER, "burner", true))];
+    let events = [ONE.events(), before.to_vec()].concat();
+    assert_eq!(cause(&events, &record, DelayStage::WakeUp), burner);
+    // It slept while it had a request.
+    let sleeps = vec![
+        (61, 1, switch(0, "swapper/1", true)),
+        (68, 0, EventKind::Waking { thread: SERVER }),
+        (69, 1, switch(SERVER, "server", false)),
+    ];
+    let events = [ONE.events(), sleeps].concat();
+    assert_eq!(cause(&events, &record, DelayStage::Server), DelayCause::ServerSlept { thread: server });
+}
+
+#[test]
+fn the_most_frequent_reason_comes_first() {
+    let requests = (0..200_u64).flat_map(|number| {
+        let at = number * 1000;
+        let mut times = ONE.at.map(|point| at + point);
+        if number.is_multiple_of(50) {
+            (times[6], times[7]) = (at + 500, at + 510);
+        }
+        RequestTimes { buffer: 100 + number * 10, client: number << 16, at: times, ..ONE }.events()
+    });
+    let mut summary = DelaySummary::new();
+    summary.add(&window(&requests.collect::<Vec<_>>()), &BTreeMap::new(), |_| None);
+    let sums = summary.summed(&linerate_host::Known::unknown("none"));
+    assert_eq!((sums.end_to_end.count, sums.slowest.count), (200, 2));
+    let [reason] = &sums.reasons[..] else { panic!("{:?}", sums.reasons) };
+    assert_eq!((reason.stage, reason.stage_ns, reason.requests), (DelayStage::Server, 440, 2));
+}
+
+#[test]
+fn a_timeline_is_in_the_trace_event_format() {
+    let events: Vec<_> = (0..20_u64)
+        .flat_map(|number| {
+            let at = ONE.at.map(|point| number * 100 + point);
+            RequestTimes { buffer: 100 + number * 10, client: number << 16, at, ..ONE }.events()
+        })
+        .collect();
+    let mut written = Vec::new();
+    DelayTrace::of(53, window(&events)).write(&mut written).expect("written");
+    let document: Value = serde_json::from_slice(&written).expect("JSON");
+    let events = document["traceEvents"].as_array().expect("an array");
+    let mut slices: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut phases: BTreeMap<(&str, u64), Vec<&str>> = BTreeMap::new();
+    for event in events {
+        let number = |key: &str| event[key].as_f64().unwrap_or_else(|| panic!("{key} of {event}"));
+        let phase = event["ph"].as_str().expect("a phase");
+        assert!(number("ts") >= 0.0 && number("pid") > 0.0 && event["name"].is_string(), "{event}");
+        match phase {
+            "X" => slices.entry(number("tid") as u64).or_default().push((number("ts"), number("dur"))),
+            "M" => assert!(event["args"]["name"].is_string()),
+            _ => {
+                let category = event["cat"].as_str().expect("a category");
+                phases.entry((category, number("id") as u64)).or_default().push(phase);
+            }
+        }
+    }
+    // On one track slices never overlap, and each request has an arrow with begin, step and end.
+    for track in slices.values() {
+        assert!(track.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0 + 1e-9), "{track:?}");
+    }
+    let arrows = phases.iter().filter(|((category, _), _)| *category == "request");
+    assert_eq!(arrows.filter(|(_, phases)| **phases == ["s", "t", "f"]).count(), 20);
+    let waits = phases.iter().filter(|((category, _), _)| *category == "socket");
+    assert_eq!(waits.filter(|(_, phases)| **phases == ["b", "e"]).count(), 20);
+}
+
+proptest! {
+    #[test]
+    fn no_events_make_stages_that_do_not_add_up(
+        events in proptest::collection::vec((1..400_u64, 0..3_u32, 0..14_u8, 0..6_u64), 0..300)
+    ) {
+        let kind = |kind: u8, number: u64| {
+            let (buffer, client, socket) = (number, ClientTag((number % 3) << 16), 1);
+            let thread = SERVER + u32::try_from(number).unwrap_or(0);
+            match kind {
+                0 => EventKind::IrqBegin,
+                1 => EventKind::IrqEnd,
+                2 => EventKind::SoftirqRaised,
+                3 => EventKind::SoftirqBegin { vector: NET_RX },
+                4 => EventKind::SoftirqEnd { vector: NET_RX },
+                5 => EventKind::PollEnd { packets: 1 },
+                6 => EventKind::Switch { sleeps: number.is_multiple_of(2), next: thread, name: [0; 2] },
+                7 => EventKind::Waking { thread },
+                8 => EventKind::RequestSent { buffer },
+                9 => EventKind::Received { buffer, client },
+                10 => EventKind::Queued { socket, last: buffer },
+                11 => EventKind::Read { socket, thread, waiting: number },
+                12 => EventKind::ReplyQueued { buffer, client, device: 1 },
+                _ => EventKind::ReplySent { buffer, device: 1 },
+            }
+        };
+        let events: Vec<_> =
+            events.into_iter().map(|(at, cpu, number, argument)| (at, cpu, kind(number, argument))).collect();
+        let window = window(&events);
+        for record in matched(&window).records {
+            prop_assert!(record.points.is_sorted(), "{record:?}");
+            let sum: u64 = DelayStage::ALL.iter().map(|stage| record.stage_ns(*stage)).sum();
+            prop_assert_eq!(sum, record.end_to_end_ns());
+        }
+        DelaySummary::new().add(&window, &BTreeMap::new(), |_| None);
+    }
+}

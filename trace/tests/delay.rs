@@ -1,0 +1,319 @@
+//! Times and reasons of requests between the hosts of a lab.
+
+use std::fs;
+use std::hint::black_box;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use linerate_host::Host;
+use linerate_host::setting::Offload;
+use linerate_lab::Lab;
+use linerate_testkit::skip;
+use linerate_trace::TraceError;
+use linerate_trace::delay::{DelayCause, DelayReport, DelaySession, DelayStage};
+use rustix::thread::{CpuSet as Mask, Pid, sched_setaffinity};
+
+const PORT: u16 = 5353;
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Requests whose slowest 1 % are enough to have one most frequent reason.
+const ENOUGH: u64 = 2000;
+
+/// All of these take the machine's CPUs.
+fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn pin(thread: Option<Pid>, cpu: usize) {
+    let mut mask = Mask::new();
+    mask.set(cpu);
+    sched_setaffinity(thread, &mask).expect("a thread is pinned to a CPU it may use");
+}
+
+fn nice(value: i32) {
+    rustix::process::setpriority_process(Some(rustix::thread::gettid()), value).expect("root may");
+}
+
+fn now_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(time.tv_sec).expect("after boot") * 1_000_000_000 + time.tv_nsec as u64
+}
+
+struct DelayScene {
+    lab: Lab,
+    host: Host,
+    server: UdpSocket,
+    client: UdpSocket,
+    stop: AtomicBool,
+}
+
+impl DelayScene {
+    fn new(test: &str) -> Option<Self> {
+        if thread::available_parallelism().map_or(1, usize::from) < 2 {
+            skip(test, "one CPU only");
+            return None;
+        }
+        let lab = Lab::builder().queues(1).start().map_err(|why| skip(test, why)).ok()?;
+        let address = lab.links()[0].receiver.ipv4[0];
+        let server = lab.receiver().run(|| UdpSocket::bind((address, PORT))).expect("run").expect("bound");
+        let client = lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0")).expect("run").expect("bound");
+        client.connect((address, PORT)).expect("connected");
+        for socket in [&server, &client] {
+            socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        }
+        let host = Host::live_with_sys(lab.receiver().sys_path().expect("a sysfs"));
+        Some(Self { lab, host, server, client, stop: AtomicBool::new(false) })
+    }
+
+    fn session(&self, test: &str) -> Option<DelaySession> {
+        match self.lab.receiver().run(|| DelaySession::start(&self.host, PORT)).expect("run") {
+            Ok(session) => Some(session),
+            Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
+                skip(test, why);
+                None
+            }
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the server, when all is answered.
+    fn end_server(&self) {
+        self.client.send(&[]).expect("sent");
+    }
+
+    /// A server that calls this before each reply, with the number of the request.
+    fn serve<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        cpu: usize,
+        prepare: impl FnOnce() + Send + 's,
+        before: impl Fn(u64) + Send + 's,
+    ) {
+        let serve = move || {
+            pin(None, cpu);
+            prepare();
+            let mut buffer = [0; 2048];
+            for number in 1.. {
+                let (length, client) = self.server.recv_from(&mut buffer).expect("a request");
+                if length == 0 {
+                    return;
+                }
+                before(number);
+                self.server.send_to(&buffer[..length], client).expect("sent");
+            }
+        };
+        thread::Builder::new().name("server".to_owned()).spawn_scoped(scope, serve).expect("a thread");
+    }
+
+    fn burn<'s>(&'s self, scope: &'s Scope<'s, '_>, cpu: usize, value: i32) {
+        let burn = move || {
+            pin(None, cpu);
+            nice(value);
+            while !self.is_over() {
+                black_box((0..1000_u64).fold(0, |sum, number| black_box(sum ^ number)));
+            }
+        };
+        thread::Builder::new().name("burner".to_owned()).spawn_scoped(scope, burn).expect("a thread");
+    }
+
+    /// Sends bursts of requests of this size and awaits their replies, until the scene is over.
+    fn ask(&self, burst: u16, size: usize) {
+        let (mut request, mut buffer) = (vec![0; size], [0; 2048]);
+        let mut number = 0_u16;
+        while !self.is_over() {
+            for _ in 0..burst {
+                number = number.wrapping_add(1);
+                request[..2].copy_from_slice(&number.to_be_bytes());
+                self.client.send(&request).expect("sent");
+            }
+            for _ in 0..burst {
+                self.client.recv(&mut buffer).expect("a reply");
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+        self.end_server();
+    }
+
+    fn observe(&self, session: &mut DelaySession) -> DelayReport {
+        loop {
+            session.wait(&self.host, Duration::from_millis(500), &|| false).expect("observed");
+            let report = session.report(&self.host);
+            if report.requests >= ENOUGH {
+                return report;
+            }
+        }
+    }
+}
+
+/// What made most of the slowest requests slow.
+fn reason(report: &DelayReport) -> (DelayStage, &DelayCause) {
+    let reason = report.reasons.first().expect("a reason");
+    (reason.stage, &reason.cause)
+}
+
+#[test]
+fn stages_add_up_to_a_time_within_that_of_the_client() {
+    const NAME: &str = "stages_add_up_to_a_time_within_that_of_the_client";
+    let _machine = machine();
+    let Some(scene) = DelayScene::new(NAME) else { return };
+    let Some(mut session) = scene.session(NAME) else { return };
+    let asked = Mutex::new(Vec::new());
+    let mut records = Vec::new();
+    thread::scope(|scope| {
+        scene.serve(scope, 1, || (), |_| ());
+        scope.spawn(|| {
+            let mut buffer = [0; 64];
+            for number in 0_u32.. {
+                let begin = now_ns();
+                scene.client.send(&number.to_be_bytes()).expect("sent");
+                scene.client.recv(&mut buffer).expect("a reply");
+                asked.lock().expect("no panic").push((begin, now_ns()));
+                if scene.is_over() {
+                    return scene.end_server();
+                }
+            }
+        });
+        while records.len() < 10_000 {
+            let (window, pause) = session.turn(&scene.host).expect("observed");
+            records.extend(window);
+            thread::sleep(pause.min(Duration::from_millis(20)));
+        }
+        scene.end();
+    });
+    let asked = asked.into_inner().expect("no panic");
+    for record in &records {
+        let sum: u64 = DelayStage::ALL.iter().map(|stage| record.stage_ns(*stage)).sum();
+        assert_eq!(sum, record.end_to_end_ns());
+        // Each is the request of the client that was open then.
+        let at = asked.partition_point(|(begin, _)| *begin <= record.points[0]);
+        let (begin, end) = asked[at - 1];
+        assert!(begin <= record.points[0] && record.points[7] <= end, "{record:?} of {begin} to {end}");
+    }
+    let report = session.report(&scene.host);
+    assert!(report.unmatched_reads <= report.windows, "{} of {}", report.unmatched_reads, report.reads);
+}
+
+#[test]
+fn a_server_that_sleeps_is_the_reason() {
+    const NAME: &str = "a_server_that_sleeps_is_the_reason";
+    let _machine = machine();
+    let Some(scene) = DelayScene::new(NAME) else { return };
+    let Some(mut session) = scene.session(NAME) else { return };
+    let report = thread::scope(|scope| {
+        let sleeps = |number: u64| {
+            if number.is_multiple_of(80) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        scene.serve(scope, 1, || (), sleeps);
+        scope.spawn(|| scene.ask(1, 64));
+        let report = scene.observe(&mut session);
+        scene.end();
+        report
+    });
+    let slept = DelayCause::ServerSlept { thread: "server".to_owned() };
+    assert_eq!(reason(&report), (DelayStage::Server, &slept), "{:?}", report.reasons);
+}
+
+#[test]
+fn a_process_on_the_cpu_of_the_server_is_the_reason() {
+    const NAME: &str = "a_process_on_the_cpu_of_the_server_is_the_reason";
+    let _machine = machine();
+    let Some(scene) = DelayScene::new(NAME) else { return };
+    let Some(mut session) = scene.session(NAME) else { return };
+    let report = thread::scope(|scope| {
+        scene.serve(scope, 1, || nice(10), |_| ());
+        scene.burn(scope, 1, 0);
+        scope.spawn(|| scene.ask(1, 64));
+        let report = scene.observe(&mut session);
+        scene.end();
+        report
+    });
+    let (stage, cause) = reason(&report);
+    assert!(
+        matches!(cause, DelayCause::OtherThread { thread } if thread == "burner"),
+        "{:?}",
+        report.reasons
+    );
+    assert!(matches!(stage, DelayStage::WakeUp | DelayStage::Server), "{:?}", report.reasons);
+}
+
+#[test]
+fn a_process_on_the_cpu_of_the_softirq_is_the_reason() {
+    const NAME: &str = "a_process_on_the_cpu_of_the_softirq_is_the_reason";
+    let _machine = machine();
+    let Some(scene) = DelayScene::new(NAME) else { return };
+    let Some(mut session) = scene.session(NAME) else { return };
+    // A NAPI thread competes with processes; a softirq would interrupt them.
+    let device = scene.lab.receiver().sys_path().expect("a sysfs").join("class/net/eth0");
+    for offload in [Offload::GenericReceive, Offload::UdpReceiveForwarding] {
+        let switched = scene.lab.receiver().run(|| scene.host.set_offload("eth0", offload, true));
+        switched.expect("run").expect("veth has NAPI for UDP with these");
+    }
+    let before = napi_threads();
+    fs::write(device.join("threaded"), "1").expect("Linux 5.12");
+    let threads: Vec<i32> = napi_threads().into_iter().filter(|pid| !before.contains(pid)).collect();
+    assert!(!threads.is_empty());
+    threads.iter().for_each(|pid| pin(Pid::from_raw(*pid), 1));
+    let report = thread::scope(|scope| {
+        scene.serve(scope, 0, || (), |_| ());
+        scene.burn(scope, 1, -10);
+        scope.spawn(|| {
+            pin(None, 0);
+            scene.ask(1, 64);
+        });
+        let report = scene.observe(&mut session);
+        scene.end();
+        report
+    });
+    let (stage, cause) = reason(&report);
+    assert!(
+        matches!(cause, DelayCause::OtherThread { thread } if thread == "burner"),
+        "{:?}",
+        report.reasons
+    );
+    assert_eq!(stage, DelayStage::Softirq, "{:?}", report.reasons);
+}
+
+fn napi_threads() -> Vec<i32> {
+    let pids = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &i32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.starts_with("napi/eth0-"))
+    })
+    .collect()
+}
+
+#[test]
+fn a_full_queueing_discipline_is_the_reason() {
+    const NAME: &str = "a_full_queueing_discipline_is_the_reason";
+    const TBF: &str = "qdisc add dev eth0 root tbf rate 50mbit burst 4kb latency 100ms";
+    let _machine = machine();
+    let Some(scene) = DelayScene::new(NAME) else { return };
+    let Some(mut session) = scene.session(NAME) else { return };
+    let arguments: Vec<&str> = TBF.split(' ').collect();
+    let made = scene.lab.receiver().run(|| scene.host.program("tc", &arguments, ""));
+    if let Err(why) = made.expect("run") {
+        return skip(NAME, why);
+    }
+    let report = thread::scope(|scope| {
+        scene.serve(scope, 1, || (), |_| ());
+        scope.spawn(|| scene.ask(20, 1000));
+        let report = scene.observe(&mut session);
+        scene.end();
+        report
+    });
+    let qdisc = DelayCause::Qdisc { interface: "eth0".to_owned() };
+    assert_eq!(reason(&report), (DelayStage::Transmit, &qdisc), "{:?}", report.reasons);
+}
