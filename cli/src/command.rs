@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod drops;
 mod export;
 pub(crate) mod flame;
+mod headroom;
 mod lab;
 mod ladder;
 mod ladder_args;
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     Drops(Box<drops::DropsArgs>),
     /// Find hot functions of the packet path and lock contention, with a flame graph and fixes
     Flame(Box<flame::FlameArgs>),
+    /// Estimate how much more a UDP service can take, and what will end it; sends nothing
+    Headroom(Box<headroom::HeadroomArgs>),
     /// Watch the packet path live, stage by stage; changes nothing
     Top(Box<top::TopArgs>),
     /// Export metrics of the packet path to Prometheus or node_exporter
@@ -78,6 +81,7 @@ impl Command {
             Command::Cost(cost) => Some(&cost.netns),
             Command::Delay(delay) => Some(&delay.netns),
             Command::Drops(drops) => Some(&drops.netns),
+            Command::Headroom(headroom) => Some(&headroom.netns),
             Command::Top(top) => Some(&top.netns),
             Command::Export(export) => Some(&export.netns),
             _ => None,
@@ -100,6 +104,7 @@ impl Command {
             Command::Delay(delay) => delay.run(),
             Command::Drops(drops) => drops.run(),
             Command::Flame(flame) => flame.run(),
+            Command::Headroom(headroom) => headroom.run(),
             Command::Top(top) => top.run(),
             Command::Export(export) => export.run(),
             Command::Report(report) => report.run(),

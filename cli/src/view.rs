@@ -9,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod drops;
 pub(crate) mod flame;
 mod fleet;
+pub(crate) mod headroom;
 pub(crate) mod ladder;
 pub(crate) mod load;
 pub(crate) mod measurement;

@@ -1,5 +1,6 @@
 //! Observes packets in a running kernel: their CPU cost for each process ([`cost`]), their losses
-//! ([`drops`]), where requests wait ([`delay`]), and hot functions and locks ([`flame`], [`contention`]).
+//! ([`drops`]), where requests wait ([`delay`]), hot functions and locks ([`flame`], [`contention`]), and
+//! how much more a service can take ([`headroom`]).
 //!
 //! Observation only. BPF programs at BTF tracepoints count in the kernel, and end with the value
 //! that holds them or with the process; nothing is pinned. Nothing here prints.
@@ -12,6 +13,7 @@ pub mod drops;
 mod error;
 pub mod flame;
 mod gaps;
+pub mod headroom;
 pub mod parse;
 mod programs;
 pub mod symbols;

@@ -4,6 +4,7 @@ mod cost;
 mod doctor;
 mod engine;
 mod generators;
+mod headroom;
 mod meter;
 mod overload;
 mod placement;
@@ -37,6 +38,8 @@ pub(crate) enum BenchCommand {
     Engine(engine::EngineBench),
     /// Packets per second from one core: our generators, others, and a bare loop.
     Generators(generators::GeneratorsBench),
+    /// Capacities that `linerate headroom` estimates, and those that a search finds.
+    Headroom(headroom::HeadroomBench),
     /// Goodput at up to five times capacity, with and without the overload policy.
     Overload(overload::OverloadBench),
     /// Capacity, and goodput under overload, of our servers and others.
@@ -58,6 +61,7 @@ impl BenchCommand {
             Self::Doctor(doctor) => doctor.run(),
             Self::Engine(engine) => engine.run(),
             Self::Generators(generators) => generators.run(),
+            Self::Headroom(headroom) => headroom.run(),
             Self::Overload(overload) => overload.run(),
             Self::Servers(servers) => servers.run(),
             Self::Server(server) => server.run().map(|()| ExitCode::SUCCESS),

@@ -70,6 +70,8 @@ enum TracedMetrics {
     Drops,
     /// CPU time that packets take, by victim; requires the same, and at most 1 % of a CPU
     Cost,
+    /// Unused part of the capacity of each --port, estimated once a minute; requires the same
+    Headroom,
     /// CPU time per serving thread; creates many series
     Pids,
 }
@@ -185,6 +187,7 @@ impl ExportArgs {
             pids: self.with.contains(&TracedMetrics::Pids),
             drops: self.with.contains(&TracedMetrics::Drops),
             cost: self.with.contains(&TracedMetrics::Cost),
+            headroom: self.with.contains(&TracedMetrics::Headroom),
             most_series: usize::try_from(self.max_series).unwrap_or(usize::MAX),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }

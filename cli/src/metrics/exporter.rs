@@ -8,7 +8,7 @@ use crate::metrics::families::{BUILD_INFO, COLLECTOR_UP, EXPORTER_CPU, FAMILIES,
 use crate::metrics::family::MetricFamily;
 use crate::metrics::gather::{CounterReset, GatheredSamples, MetricSelection};
 use crate::metrics::tally::{ExposedSeries, Exposition, MetricTotals, MetricValue};
-use crate::metrics::traced::{CostCollector, DropsCollector};
+use crate::metrics::traced::{CostCollector, DropsCollector, HeadroomCollector};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExporterOptions {
@@ -22,6 +22,8 @@ pub(crate) struct ExporterOptions {
     pub(crate) drops: bool,
     /// Whether to measure the CPU time of packet processing.
     pub(crate) cost: bool,
+    /// Whether to estimate the headroom of the ports.
+    pub(crate) headroom: bool,
     // Most series of a family; the excess becomes one.
     pub(crate) most_series: usize,
     /// Version of the program.
@@ -43,6 +45,7 @@ impl Default for ExporterOptions {
             pids: false,
             drops: false,
             cost: false,
+            headroom: false,
             most_series: MOST_SERIES,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
@@ -61,6 +64,7 @@ pub(crate) struct Exporter {
     // The optional collectors, or the reason why one cannot run.
     drops: Option<Result<DropsCollector, String>>,
     cost: Option<Result<CostCollector, String>>,
+    headroom: Option<Result<HeadroomCollector, String>>,
 }
 
 impl Exporter {
@@ -77,8 +81,9 @@ impl Exporter {
             .drops
             .then(|| DropsCollector::start(&host, &options.ports).map_err(|error| error.to_string()));
         let cost = options.cost.then(|| CostCollector::start().map_err(|error| error.to_string()));
+        let headroom = options.headroom.then(|| HeadroomCollector::start(&options.ports));
         let (version, tally) = (options.version.clone(), MetricTotals::new(options.most_series));
-        Self { host, scope, wanted, version, tally, before: None, drops, cost }
+        Self { host, scope, wanted, version, tally, before: None, drops, cost, headroom }
     }
 
     // Collectors of [`ExporterOptions`] that cannot run, each with one line of reason.
@@ -86,7 +91,8 @@ impl Exporter {
     pub(crate) fn unavailable_collectors(&self) -> Vec<(&'static str, String)> {
         let drops = self.drops.as_ref().and_then(|drops| drops.as_ref().err());
         let cost = self.cost.as_ref().and_then(|cost| cost.as_ref().err());
-        let pairs = [("drops", drops), ("cost", cost)];
+        let headroom = self.headroom.as_ref().and_then(|headroom| headroom.as_ref().err());
+        let pairs = [("drops", drops), ("cost", cost), ("headroom", headroom)];
         pairs.into_iter().filter_map(|(name, why)| Some((name, why?.clone()))).collect()
     }
 
@@ -115,7 +121,11 @@ impl Exporter {
         let drops =
             self.drops.as_mut().map(|drops| ("drops", with(drops, |drops| drops.gather(host, gathered))));
         let cost = self.cost.as_mut().map(|cost| ("cost", with(cost, |cost| cost.gather(gathered))));
-        for (collector, works) in [drops, cost].into_iter().flatten() {
+        let headroom = self
+            .headroom
+            .as_mut()
+            .map(|headroom| ("headroom", with(headroom, |headroom| headroom.gather(gathered))));
+        for (collector, works) in [drops, cost, headroom].into_iter().flatten() {
             gathered.add_gauge(&COLLECTOR_UP, &[collector], f64::from(u8::from(works)));
         }
     }

@@ -3,7 +3,7 @@
 use linerate_host::StageName::{Filter, Irq, Link, Machine, Route, Rss, Socket, Softirq, Thread, Transmit};
 
 use crate::metrics::family::MetricKind::{Counter, Gauge};
-use crate::metrics::family::MetricScope::{Cost, Drops, Exporter, Findings, Path, Stage};
+use crate::metrics::family::MetricScope::{Cost, Drops, Exporter, Findings, Headroom, Path, Stage};
 use crate::metrics::family::SeriesFold::{Highest, Omit, Sum};
 use crate::metrics::family::{MetricFamily, MetricKind};
 
@@ -148,6 +148,11 @@ table! {
         "The part of it that was taken from threads, and that top accounts to them.";
     COST_LOOK: "cost_look_ratio", Gauge(Highest), "ratio", [], Cost,
         "Share of the CPUs that the observation itself uses, 0 to 1.";
+
+    HEADROOM: "headroom_ratio", Gauge(Omit), "ratio", ["port"], Headroom,
+        "The part of a service's estimated capacity that is not used, 0 to 1; absent without an estimate.";
+    HEADROOM_CAPACITY: "headroom_capacity_datagrams_per_second", Gauge(Omit), "datagrams_per_second", ["port"], Headroom,
+        "The estimated capacity.";
 
     BUILD_INFO: "build_info", Gauge(Omit), "", ["version"], Exporter, "The exporter's version. Always 1.";
     KERNEL_INFO: "kernel_info", Gauge(Omit), "", ["release"], Exporter, "The kernel's release. Always 1.";

@@ -46,6 +46,8 @@ pub(crate) enum MetricScope {
     Drops,
     /// CPU time of packet processing, with `--with cost`.
     Cost,
+    /// Estimates of capacity, with `--with headroom`.
+    Headroom,
     Exporter,
 }
 
@@ -96,6 +98,7 @@ impl MetricScope {
             MetricScope::Findings => "findings",
             MetricScope::Drops => "--with drops",
             MetricScope::Cost => "--with cost",
+            MetricScope::Headroom => "--with headroom",
             MetricScope::Exporter => "exporter",
         }
     }

@@ -2,6 +2,8 @@
 
 mod cost;
 mod drops;
+mod headroom;
 
 pub(crate) use cost::CostCollector;
 pub(crate) use drops::DropsCollector;
+pub(crate) use headroom::HeadroomCollector;

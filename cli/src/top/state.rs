@@ -59,6 +59,8 @@ pub(crate) enum TopAction {
     Drops,
     /// Record a flame graph.
     Flame,
+    /// Estimate the headroom of a service.
+    Headroom,
     /// Go this many pictures on in a recording.
     Step(isize),
     /// Play it at another speed.
@@ -135,6 +137,7 @@ impl TopState {
             KeyCode::Char('?') => self.over = Some(TopOverlay::Help),
             KeyCode::Char('d') => return self.background(TopAction::Drops),
             KeyCode::Char('f') => return self.background(TopAction::Flame),
+            KeyCode::Char('e') => return self.background(TopAction::Headroom),
             KeyCode::Char('+' | '=') if self.is_replay() => return Some(TopAction::Faster),
             KeyCode::Char('-') if self.is_replay() => return Some(TopAction::Slower),
             _ => {}
@@ -222,8 +225,11 @@ impl TopState {
                 self.message = Some(format!("{busy}: wait until that is done"));
             }
             (_, _) => {
-                let what =
-                    if action == TopAction::Drops { "drops are counted" } else { "stacks are sampled" };
+                let what = match action {
+                    TopAction::Drops => "drops are counted",
+                    TopAction::Headroom => "headroom is estimated",
+                    _ => "stacks are sampled",
+                };
                 self.message = Some(format!("{what} on a running host only"));
             }
         }

@@ -12,6 +12,7 @@ mod drops;
 mod export;
 mod flame;
 mod flame_input;
+mod headroom;
 mod host_wide;
 mod kill;
 mod lab_server;

@@ -12,6 +12,7 @@ use linerate_trace::delay::DelayReport;
 use linerate_trace::drops::DropsResult;
 use linerate_trace::flame::comparison::FlameComparison;
 use linerate_trace::flame::result::FlameResult;
+use linerate_trace::headroom::HeadroomReport;
 use linerate_tune::TunePlan;
 use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
 use linerate_tune::report::TuneApplyReport;
@@ -134,6 +135,7 @@ const READERS: [(&str, Reader); 18] = [
     (DropsResult::SCHEMA, enveloped::<DropsResult>),
     (FlameResult::SCHEMA, enveloped::<FlameResult>),
     (FlameComparison::SCHEMA, enveloped::<FlameComparison>),
+    (HeadroomReport::SCHEMA, enveloped::<HeadroomReport>),
     (linerate_tune::plan::SCHEMA, plan),
     (TuneApplyReport::SCHEMA, enveloped::<TuneApplyReport>),
     (UndoReport::SCHEMA, enveloped::<UndoReport>),

@@ -18,8 +18,8 @@ pub(super) enum SessionEvent {
 
 /// How a job ended.
 pub(super) enum JobResult {
-    /// The books, as lines.
-    Drops(Vec<String>),
+    /// A title, and a document as lines.
+    Text(&'static str, Vec<String>),
     /// The file of a flame graph.
     Flame(String),
     Failed(String),

@@ -1,4 +1,4 @@
-//! Jobs of some seconds that run in the background: counting drops, and recording a flame graph.
+//! Jobs of some seconds that run in the background: counting drops, estimating headroom, and recording a flame graph.
 
 use std::path::Path;
 use std::sync::mpsc::Sender;
@@ -11,9 +11,10 @@ use linerate_host::live::{HistoryItem, Snapshot};
 use linerate_trace::drops::seen::{NamespaceScope, PortSubject};
 use linerate_trace::drops::{DropsResult, DropsWatch, PacketAccounting};
 use linerate_trace::flame::{self, ProfileView, StackProfile, draw};
+use linerate_trace::headroom::HeadroomSession;
 
 use super::event::{JobResult, SessionEvent};
-use crate::envelope::Envelope;
+use crate::envelope::{CommandResult, Envelope};
 use crate::origin::{HostSummary, unix_seconds};
 use crate::output::OutputTarget;
 use crate::render::style::TextStyle;
@@ -47,13 +48,18 @@ impl JobRunner {
             return Some("sampling stacks");
         }
         let ports: Vec<u16> = self.port.or_else(|| port_in_view(picture, state.item())).into_iter().collect();
+        if action == TopAction::Headroom {
+            let port = ports.first().copied();
+            spawn(tell, move || headroom(port).map(|lines| JobResult::Text("headroom", lines)));
+            return Some("estimating headroom");
+        }
         // Those named on the command line; else those shown and there.
         let shown = picture.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
         let interfaces = match self.interfaces.as_slice() {
             [] => Vec::new(),
             named => shown.map(|i| i.interface.clone()).filter(|name| named.contains(name)).collect(),
         };
-        spawn(tell, move || drops(ports, &interfaces).map(JobResult::Drops));
+        spawn(tell, move || drops(ports, &interfaces).map(|lines| JobResult::Text("drops", lines)));
         Some("counting drops")
     }
 }
@@ -97,10 +103,20 @@ fn drops(ports: Vec<u16>, interfaces: &[String]) -> Result<Vec<String>> {
     let mut watch = DropsWatch::start(&host, &subject, interfaces).context("drops")?;
     thread::sleep(TIME);
     let ledger = PacketAccounting::make(&watch.total(&host).context("drops")?);
+    Ok(lines(DropsResult::new(ledger)))
+}
+
+fn headroom(port: Option<u16>) -> Result<Vec<String>> {
+    let port = port.context("headroom: choose a service first, or name one with --port")?;
+    let host = Host::live();
+    let session = HeadroomSession::start(&host, port).context("headroom");
+    Ok(lines(session?.measure(TIME, &thread::sleep).context("headroom")?))
+}
+
+fn lines<T: CommandResult>(result: T) -> Vec<String> {
     let style = TextStyle { width: WIDTH, colour: false };
-    let envelope = Envelope::new(HostSummary::default(), None, DropsResult::new(ledger));
-    let text = text::text(&envelope.document(), style);
-    Ok(text.lines().map(str::to_owned).collect())
+    let envelope = Envelope::new(HostSummary::default(), None, result);
+    text::text(&envelope.document(), style).lines().map(str::to_owned).collect()
 }
 
 fn flame_graph() -> Result<String> {

@@ -65,7 +65,7 @@ impl<'a> ReplayPosition<'a> {
             TopAction::Step(by) => self.at = self.at.saturating_add_signed(by).min(last),
             TopAction::Faster => self.speed = (self.speed + 1).min(SPEEDS.len() - 1),
             TopAction::Slower => self.speed = self.speed.saturating_sub(1),
-            TopAction::Quit | TopAction::Drops | TopAction::Flame => {}
+            TopAction::Quit | TopAction::Drops | TopAction::Flame | TopAction::Headroom => {}
         }
     }
 

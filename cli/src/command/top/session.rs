@@ -85,7 +85,9 @@ fn live_heard(state: &mut TopState, jobs: &mut JobRunner, heard: SessionEvent) -
         SessionEvent::Done(done) => told(state, done),
         SessionEvent::Key(key) => match state.press(key) {
             Some(TopAction::Quit) => return Ok(END),
-            Some(action @ (TopAction::Drops | TopAction::Flame)) => state.busy = jobs.begin(action, state),
+            Some(action @ (TopAction::Drops | TopAction::Flame | TopAction::Headroom)) => {
+                state.busy = jobs.begin(action, state);
+            }
             _ => {}
         },
     }
@@ -95,9 +97,9 @@ fn live_heard(state: &mut TopState, jobs: &mut JobRunner, heard: SessionEvent) -
 fn told(state: &mut TopState, done: JobResult) {
     state.busy = None;
     match done {
-        JobResult::Drops(lines) => {
+        JobResult::Text(title, lines) => {
             state.scrolled = 0;
-            state.over = Some(TopOverlay::Text("drops", lines));
+            state.over = Some(TopOverlay::Text(title, lines));
         }
         JobResult::Flame(file) => state.message = Some(format!("flame graph written to {file}")),
         JobResult::Failed(what) => state.message = Some(what),

@@ -24,6 +24,7 @@ const HELP: &[(&str, &str)] = &[
     ("F", "show idle queues and CPUs one by one, or fold them"),
     ("p space", "hold the picture; it goes on being recorded"),
     ("d", "count for 5 s what is lost where, and show the books"),
+    ("e", "estimate in 5 s how much more a service can take"),
     ("f", "sample stacks for 5 s into a flame graph, an SVG file here"),
     ("← → + -", "in a replay: a picture back or on; slower, faster"),
     ("Esc", "close this; clear the filter"),

@@ -131,11 +131,11 @@ fn drops_and_cost_are_those_of_a_known_loss() {
     let client = sender.run(|| UdpSocket::bind("0.0.0.0:0")).expect("the host runs").expect("a socket");
     client.connect(SERVER).expect("connected");
     let arguments =
-        ["--listen", "127.0.0.1:0", "--interface", "eth0", "--port", "4097", "--with", "drops,cost"];
+        ["--listen", "127.0.0.1:0", "--interface", "eth0", "--port", "4097", "--with", "drops,cost,headroom"];
     let serving = LabExportProcess::start(receiver, &arguments);
     assert!(serving.said.is_empty(), "{:?}", serving.said);
     let before = serving.scrape(receiver);
-    for collector in ["drops", "cost"] {
+    for collector in ["drops", "cost", "headroom"] {
         assert_eq!(
             value(&before, &format!("linerate_collector_up{{collector=\"{collector}\"}}")),
             1.0,

@@ -1,0 +1,93 @@
+//! The headroom of services, estimated once a minute.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linerate_host::Host;
+use linerate_trace::TraceError;
+use linerate_trace::headroom::{HeadroomReport, HeadroomSession};
+use linerate_trace::window;
+
+use crate::metrics::families::{HEADROOM, HEADROOM_CAPACITY};
+use crate::metrics::gather::GatheredSamples;
+
+/// Length of an estimate, and the time between the starts of two: the programs are attached for a part of the time only.
+const LAP: Duration = Duration::from_secs(6);
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Capacity of a port, datagrams per second, and the unused share of it.
+type Estimates = BTreeMap<u16, (f64, f64)>;
+
+/// A thread that estimates one port after the other.
+#[derive(Debug)]
+pub(crate) struct HeadroomCollector {
+    estimates: Arc<Mutex<Estimates>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), TraceError>>>,
+}
+
+impl HeadroomCollector {
+    /// Begins to estimate.
+    pub(crate) fn start(ports: &[u16]) -> Result<Self, String> {
+        let Some(first) = ports.first() else { return Err("it requires --port".to_owned()) };
+        // An error of privilege or kernel comes at once.
+        HeadroomSession::start(&Host::live(), *first).map_err(|error| error.to_string())?;
+        let (estimates, stop) = (Arc::<Mutex<Estimates>>::default(), Arc::<AtomicBool>::default());
+        let of_thread = (Arc::clone(&estimates), Arc::clone(&stop), ports.to_vec());
+        let thread = std::thread::spawn(move || {
+            let (estimates, stop, ports) = of_thread;
+            let stopped = || stop.load(Ordering::Relaxed);
+            let host = Host::live();
+            while !stopped() {
+                let next = Instant::now() + EVERY;
+                for port in &ports {
+                    let wait = |time| {
+                        window::wait(time, &stopped);
+                    };
+                    let report = HeadroomSession::start(&host, *port)?.measure(LAP, &wait)?;
+                    let mut estimates = estimates.lock().unwrap_or_else(PoisonError::into_inner);
+                    match unused(&report) {
+                        Some(unused) => estimates.insert(*port, unused),
+                        None => estimates.remove(port),
+                    };
+                }
+                window::wait(next.saturating_duration_since(Instant::now()), &stopped);
+            }
+            Ok(())
+        });
+        Ok(Self { estimates, stop, thread: Some(thread) })
+    }
+
+    pub(crate) fn gather(&mut self, gathered: &mut GatheredSamples) -> Result<(), String> {
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            return Err(match thread.join() {
+                Ok(Err(error)) => error.to_string(),
+                _ => "the thread that estimates has ended".to_owned(),
+            });
+        }
+        for (port, (capacity, unused)) in &*self.estimates.lock().unwrap_or_else(PoisonError::into_inner) {
+            let port = port.to_string();
+            gathered.add_gauge(&HEADROOM_CAPACITY, &[&port], *capacity);
+            gathered.add_gauge(&HEADROOM, &[&port], *unused);
+        }
+        Ok(())
+    }
+}
+
+fn unused(report: &HeadroomReport) -> Option<(f64, f64)> {
+    let first = report.capacity.value()?;
+    Some((first.per_second, (1.0 - first.used_share).max(0.0)))
+}
+
+impl Drop for HeadroomCollector {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // At the end, nothing reads the thread's result.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! `linerate headroom`.
+
+use linerate_host::Known;
+use linerate_trace::headroom::{
+    BatchCost, CapacityLimit, CpuDemand, HeadroomReport, LimitingResource, Remedy, RemedyGain,
+};
+
+use crate::document::{Block, Document, Mark, Note, Section, Table, Tile, Tone};
+use crate::envelope::{CommandResult, Envelope};
+use crate::render::format::{UNKNOWN, percent, rate, rate_range, ratio, significant};
+
+/// Shares of the capacity from which on the verdict is a warning, and an alarm.
+const NEAR: f64 = 0.7;
+const FULL: f64 = 0.9;
+
+/// The heading of `--watch`.
+pub(crate) const LIVE_HEADER: &str = "    rate/s  capacity/s         90 % interval    used  limit\n";
+
+impl CommandResult for HeadroomReport {
+    const SCHEMA: &'static str = "linerate.headroom/1";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        let report = &envelope.result;
+        let mut document =
+            Document::new("Headroom of a service", verdict(report), envelope.origin(), &envelope.warnings);
+        document.about = format!("UDP port {}, measured for {:.1} s", report.port, report.seconds);
+        document.mark = report.capacity.value().map(mark);
+        document.tiles = report.capacity.value().map(|first| tiles(report, first)).unwrap_or_default();
+        document.notes.extend(notes(report).into_iter().map(Note::new));
+        if report.capacity.value().is_some() {
+            document.sections.push(Section::new("Limits").with(limits(&report.limits)));
+            document.sections.push(Section::new("Changes, by predicted gain").with(remedies(report)));
+        }
+        document.sections.push(Section::new("CPUs").with(cpus(&report.demand.cpus)).with(Block::faint(
+            format!(
+                "Costs are ns per datagram. The measurement took {} of the busiest CPU, {} ns per run of a \
+                 program, and is subtracted.",
+                percent(report.own_share),
+                significant(report.run_ns)
+            ),
+        )));
+        document
+    }
+}
+
+fn verdict(report: &HeadroomReport) -> String {
+    let now = rate(report.demand.read_per_second);
+    match &report.capacity {
+        Known::Value(first) => {
+            let second = report.limits.get(1).map_or_else(String::new, |second| {
+                format!(" Next would be {} at {}/s.", resource(&second.resource), rate(second.per_second))
+            });
+            format!(
+                "The service reads {now} datagrams/s, {} of the {}/s (90 % interval {}/s) that {} permits.{second}",
+                percent(first.used_share),
+                rate(first.per_second),
+                rate_range(first.low_per_second, first.high_per_second),
+                resource(&first.resource)
+            )
+        }
+        Known::Unknown { why } => format!("The service reads {now} datagrams/s. No estimate: {why}."),
+    }
+}
+
+fn mark(first: &CapacityLimit) -> Mark {
+    match first.used_share {
+        share if share >= FULL => Mark::new(Tone::Bad, "at its limit"),
+        share if share >= NEAR => Mark::new(Tone::Warn, "near its limit"),
+        _ => Mark::new(Tone::Good, "room to grow"),
+    }
+}
+
+fn tiles(report: &HeadroomReport, first: &CapacityLimit) -> Vec<Tile> {
+    vec![
+        Tile::new(rate(first.per_second), "/s", "estimated capacity"),
+        Tile::new(percent(first.used_share), "", "of it is used"),
+        Tile::new(rate(report.demand.read_per_second), "/s", "datagrams read now"),
+    ]
+}
+
+fn notes(report: &HeadroomReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(dropped) = report.dropped.value().filter(|dropped| **dropped > 0) {
+        notes.push(format!(
+            "{dropped} datagrams were dropped by full receive buffers meanwhile: linerate drops --port {} has the place",
+            report.port
+        ));
+    }
+    if let (Some(why), Some(_)) = (report.demand.buffer.why(), report.capacity.value()) {
+        notes.push(format!("The receive buffer is not among the limits: {why}"));
+    }
+    if report.demand.threads.len() > 1 && shares_sockets(report) {
+        notes.push(
+            "Several threads read with the CPUs of their choice: waits for each other are in the costs only as \
+             far as they happen now, so the estimate is an upper bound"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+fn shares_sockets(report: &HeadroomReport) -> bool {
+    report.limits.iter().any(|limit| limit.resource == LimitingResource::AllCpus)
+}
+
+fn limits(limits: &[CapacityLimit]) -> Table {
+    let rows = limits.iter().map(|limit| {
+        let parts = if limit.parts.is_empty() { String::new() } else { format!(" ({})", limit.parts) };
+        [
+            format!("{}{parts}", resource(&limit.resource)),
+            rate(limit.per_second),
+            rate_range(limit.low_per_second, limit.high_per_second),
+            percent(limit.used_share),
+        ]
+    });
+    Table::new(&["resource", ">datagrams/s", ">90 % interval", ">used"]).with_rows(rows)
+}
+
+fn remedies(report: &HeadroomReport) -> Block {
+    if report.remedies.is_empty() {
+        return Block::faint("No change that the model knows gains 5 % or more.");
+    }
+    let rows = report.remedies.iter().map(|gain: &RemedyGain| {
+        let what = match gain.remedy {
+            Remedy::Boost => {
+                format!("linerate boost --port {}: a worker and its packets on each CPU", report.port)
+            }
+            Remedy::SpreadSoftirqs => "spread softirqs over all CPUs (RSS or RPS)".to_owned(),
+            Remedy::SeparateThreads => "threads on other CPUs than softirqs".to_owned(),
+            Remedy::LargerBuffer => "a larger receive buffer (SO_RCVBUF)".to_owned(),
+        };
+        [what, rate(gain.per_second), ratio(gain.gain_ratio), resource(&gain.next_limit)]
+    });
+    let table = Table::new(&["change", ">datagrams/s", ">gain", "then limited by"]).with_rows(rows);
+    Block::Table(table)
+}
+
+fn cpus(cpus: &[CpuDemand]) -> Table {
+    let serving = cpus.iter().filter(|cpu| cpu.arrival_share > 0.0 || cpu.read_share > 0.0);
+    let rows = serving.map(|cpu| {
+        let cost = |cost: &Option<BatchCost>, of: fn(&BatchCost) -> f64| {
+            cost.as_ref().map_or_else(|| "-".to_owned(), |cost| significant(of(cost)))
+        };
+        [
+            cpu.cpu.to_string(),
+            percent(cpu.softirq_use),
+            percent(cpu.service_use),
+            percent(cpu.other_use + cpu.steal),
+            cost(&cpu.softirq, |cost| cost.now_ns),
+            cost(&cpu.softirq, |cost| cost.packet_ns),
+            cost(&cpu.service, |cost| cost.now_ns),
+            cost(&cpu.service, |cost| cost.packet_ns),
+        ]
+    });
+    let headings = [
+        ">CPU",
+        ">softirqs",
+        ">service",
+        ">others",
+        ">softirq now",
+        ">in full batches",
+        ">service now",
+        ">in full batches",
+    ];
+    Table::new(&headings).with_rows(rows)
+}
+
+pub(crate) fn resource(resource: &LimitingResource) -> String {
+    match resource {
+        LimitingResource::Thread { tid, comm } => format!("thread {comm} ({tid})"),
+        LimitingResource::Cpu { cpu } => format!("CPU {cpu}"),
+        LimitingResource::Softirq { cpu } => format!("softirqs of CPU {cpu}"),
+        LimitingResource::AllCpus => "all CPUs together".to_owned(),
+        LimitingResource::ReceiveBuffer { bytes } => format!("receive buffer of {bytes} bytes"),
+        LimitingResource::Link { interface } => format!("link {interface}"),
+    }
+}
+
+/// A line of `--watch`.
+pub(crate) fn live_line(report: &HeadroomReport) -> String {
+    let now = rate(report.demand.read_per_second);
+    match &report.capacity {
+        Known::Value(first) => format!(
+            "{now:>10}  {:>10}  {:>20}  {:>6}  {}\n",
+            rate(first.per_second),
+            rate_range(first.low_per_second, first.high_per_second),
+            percent(first.used_share),
+            resource(&first.resource)
+        ),
+        Known::Unknown { why } => format!("{now:>10}  {UNKNOWN:>10}  {why}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_host::CpuSet;
+    use linerate_trace::headroom::{ServiceDemand, ThreadDemand};
+
+    use super::*;
+    use crate::origin::HostSummary;
+    use crate::render::style::TextStyle;
+    use crate::render::text;
+
+    #[test]
+    fn a_report_as_text() {
+        let cost =
+            |now_ns, packet_ns| BatchCost { now_ns, packet_ns, error_ns: 50.0, ..BatchCost::default() };
+        let cpu = CpuDemand {
+            cpu: 1,
+            arrival_share: 1.0,
+            read_share: 1.0,
+            softirq: Some(cost(2_100.0, 1_750.0)),
+            service: Some(cost(5_500.0, 3_200.0)),
+            softirq_use: 0.055,
+            service_use: 0.144,
+            other_use: 0.01,
+            steal: 0.0,
+        };
+        let thread = ThreadDemand {
+            tid: 812,
+            comm: "nsd".to_owned(),
+            allowed_cpus: Known::Value(CpuSet::from_list("1").expect("a list")),
+            read_share: 1.0,
+            ..ThreadDemand::default()
+        };
+        let cpus = vec![CpuDemand::default(), cpu];
+        let demand = ServiceDemand {
+            read_per_second: 26_200.0,
+            cpus,
+            threads: vec![thread],
+            ..ServiceDemand::default()
+        };
+        let limits = demand.limits();
+        let report = HeadroomReport {
+            port: 53,
+            seconds: 6.0,
+            capacity: Known::Value(limits[0].clone()),
+            limits,
+            remedies: demand.remedies(),
+            demand,
+            dropped: Known::Value(3),
+            run_ns: 62.0,
+            own_share: 0.011,
+        };
+        assert_eq!(live_line(&report).split_whitespace().count(), 14, "{}", live_line(&report));
+        let document = Envelope::new(HostSummary::default(), None, report).document();
+        insta::assert_snapshot!(text::text(&document, TextStyle { width: 100, colour: false }));
+    }
+}

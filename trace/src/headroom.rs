@@ -1,0 +1,92 @@
+//! How much more a UDP service can take, from the traffic that it has now.
+//!
+//! Batches of datagrams come in many sizes even under a steady load. Their times show what a datagram takes in a full batch,
+//! and so the rate at which a CPU or thread would never be idle ([`BatchCost`], [`ServiceDemand`]). Waits in the
+//! socket show the rate at which a pause of the reader would fill its buffer.
+
+mod batch;
+mod links;
+mod model;
+mod program;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use linerate_host::Known;
+use serde::{Deserialize, Serialize};
+
+pub use batch::BatchCost;
+pub use model::{
+    BufferDemand, CapacityLimit, CpuDemand, LimitingResource, LinkDemand, Remedy, RemedyGain, ServiceDemand,
+    ThreadDemand,
+};
+pub use session::HeadroomSession;
+
+/// The operation in an error message.
+const WHAT: &str = "measuring the cost of datagrams by batch";
+
+/// How far a service is from its limit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeadroomReport {
+    pub port: u16,
+    pub seconds: f64,
+    /// The highest rate that the service can answer, per second; unknown if the traffic or the host does not permit an estimate.
+    pub capacity: Known<CapacityLimit>,
+    /// All limits, that which comes first before the others.
+    pub limits: Vec<CapacityLimit>,
+    /// What changes would give, the largest gain first.
+    pub remedies: Vec<RemedyGain>,
+    pub demand: ServiceDemand,
+    /// Datagrams that full receive buffers dropped meanwhile.
+    pub dropped: Known<u64>,
+    /// Time of a run of the measuring programs, ns. Already subtracted from the costs.
+    pub run_ns: f64,
+    /// The programs' share of the time of the CPU where they ran most, 0 to 1.
+    pub own_share: f64,
+}
+
+/// Fewer datagrams than this have too few batches.
+const LEAST_DATAGRAMS: f64 = 2_000.0;
+/// Above these shares of a CPU's time the rest of the host decides, not the service.
+const MOST_STEAL: f64 = 0.1;
+const MOST_OTHER: f64 = 0.5;
+
+impl HeadroomReport {
+    pub(crate) fn new(port: u16, seconds: f64, demand: ServiceDemand) -> Self {
+        let limits = demand.limits();
+        let capacity = match (refusal(&demand, seconds), limits.first()) {
+            (Some(why), _) => Known::unknown(why),
+            (None, Some(first)) => Known::Value(first.clone()),
+            (None, None) => Known::unknown("no CPU time of the service was seen"),
+        };
+        let remedies = if capacity.value().is_some() { demand.remedies() } else { Vec::new() };
+        let (dropped, run_ns, own_share) = (Known::default(), 0.0, 0.0);
+        Self { port, seconds, capacity, limits, remedies, demand, dropped, run_ns, own_share }
+    }
+}
+
+/// Why these figures permit no estimate.
+fn refusal(demand: &ServiceDemand, seconds: f64) -> Option<String> {
+    let datagrams = demand.read_per_second * seconds;
+    if datagrams < LEAST_DATAGRAMS {
+        return Some(format!(
+            "the service read {datagrams:.0} datagrams in {seconds:.1} s, and an estimate requires \
+             {LEAST_DATAGRAMS:.0}: measure under its usual load, or longer"
+        ));
+    }
+    let serves = |cpu: &&CpuDemand| cpu.arrival_share > 0.1 || cpu.read_share > 0.1;
+    let serving: Vec<&CpuDemand> = demand.cpus.iter().filter(serves).collect();
+    if let Some(cpu) = serving.iter().find(|cpu| cpu.steal > MOST_STEAL) {
+        return Some(format!(
+            "the hypervisor took {:.0} % of CPU {}: the capacity depends on other virtual machines",
+            cpu.steal * 100.0,
+            cpu.cpu
+        ));
+    }
+    let crowded = serving.iter().find(|cpu| cpu.other_use > MOST_OTHER)?;
+    Some(format!(
+        "other programs took {:.0} % of CPU {}, where the service runs: move them, or the estimate is theirs",
+        crowded.other_use * 100.0,
+        crowded.cpu
+    ))
+}

@@ -1,0 +1,184 @@
+//! The cost of a datagram as batches grow: a line through the mean times of batches by their size.
+
+use serde::{Deserialize, Serialize};
+
+/// Classes of batches in bpf/headroom.bpf.c.
+pub(super) const CLASSES: usize = 56;
+
+// Relative deviation of a single batch, and of a class with many batches from the line: as seen of servers at rest.
+const BATCH_DEVIATION: f64 = 0.3;
+const CLASS_DEVIATION: f64 = 0.04;
+
+// Classes this far above and below the line do not count. Interruptions only add time, and datagrams pile up meanwhile: the
+// hypervisor's make batches that are large and slow, and not by the server's doing.
+const ABOVE: f64 = 0.12;
+const BELOW: f64 = 0.3;
+const ROUNDS: usize = 8;
+
+/// Batches of about the same number of datagrams.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct BatchClass {
+    pub(super) batches: u64,
+    pub(super) packets: u64,
+    pub(super) ns: u64,
+    /// Runs of the measuring programs, whose time is part of `ns`.
+    pub(super) runs: u64,
+}
+
+/// The CPU time of batches: `batch_ns + packets * packet_ns`, without the measurement's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct BatchCost {
+    /// Per datagram now, the part of each batch included.
+    pub now_ns: f64,
+    /// Per batch: wake-up, system calls without a datagram, start of a softirq.
+    pub batch_ns: f64,
+    /// Per datagram in a batch without end, as when the CPU is never idle.
+    pub packet_ns: f64,
+    /// Standard error of `packet_ns`.
+    pub error_ns: f64,
+    /// Datagrams per batch now.
+    pub packets_per_batch: f64,
+}
+
+impl BatchClass {
+    pub(super) fn since(&self, before: &Self) -> Self {
+        Self {
+            batches: self.batches.saturating_sub(before.batches),
+            packets: self.packets.saturating_sub(before.packets),
+            ns: self.ns.saturating_sub(before.ns),
+            runs: self.runs.saturating_sub(before.runs),
+        }
+    }
+
+    fn own_ns(&self, run_ns: f64) -> f64 {
+        (self.ns as f64 - self.runs as f64 * run_ns).max(0.0)
+    }
+}
+
+/// A class as a point: datagrams, mean time, and the weight of a relative deviation.
+struct ClassPoint {
+    packets: f64,
+    ns: f64,
+    weight: f64,
+}
+
+impl BatchCost {
+    /// The line of least relative deviations; `None` without datagrams. `run_ns` is the time of a run of the programs.
+    ///
+    /// If batches are all of one size, nothing distinguishes the two parts. Then the part of the batch is taken to be
+    /// half of what a datagram takes now, give or take as much.
+    pub(super) fn fit(classes: &[BatchClass], run_ns: f64) -> Option<Self> {
+        let used: Vec<&BatchClass> = classes.iter().filter(|class| class.packets > 0).collect();
+        let sum = |of: &dyn Fn(&BatchClass) -> f64| used.iter().map(|class| of(class)).sum::<f64>();
+        let (packets, batches) = (sum(&|class| class.packets as f64), sum(&|class| class.batches as f64));
+        if packets == 0.0 {
+            return None;
+        }
+        let now_ns = sum(&|class| class.own_ns(run_ns)) / packets;
+        let points: Vec<ClassPoint> = used.iter().map(|class| ClassPoint::of(class, run_ns)).collect();
+        let middle = median_ns(&used, run_ns);
+        let mut line = (middle, middle, f64::INFINITY);
+        for round in 0..ROUNDS {
+            line = least_squares(&points, middle, (round > 0).then_some((line.0, line.1)));
+        }
+        let (batch_ns, packet_ns, error_ns) = line;
+        Some(Self { now_ns, batch_ns, packet_ns, error_ns, packets_per_batch: packets / batches })
+    }
+}
+
+impl ClassPoint {
+    fn of(class: &BatchClass, run_ns: f64) -> Self {
+        let batches = class.batches as f64;
+        let variance = BATCH_DEVIATION.powi(2) / batches + CLASS_DEVIATION.powi(2);
+        Self {
+            packets: class.packets as f64 / batches,
+            ns: class.own_ns(run_ns) / batches,
+            weight: variance.recip(),
+        }
+    }
+}
+
+// Time per datagram of the class that has the middle datagram: a class that was interrupted does not move it.
+fn median_ns(classes: &[&BatchClass], run_ns: f64) -> f64 {
+    let mut each: Vec<(f64, u64)> =
+        classes.iter().map(|class| (class.own_ns(run_ns) / class.packets as f64, class.packets)).collect();
+    each.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let half = each.iter().map(|(_, packets)| packets).sum::<u64>() / 2;
+    let mut below = 0;
+    let middle = each.iter().find(|(_, packets)| {
+        below += packets;
+        below > half
+    });
+    middle.or(each.last()).map_or(0.0, |(ns, _)| *ns)
+}
+
+// Weighted least squares of relative deviations: the part of a batch, that of a datagram, and the error of the latter. Points far
+// from the line before do not count (Tukey's biweight).
+fn least_squares(points: &[ClassPoint], middle: f64, before: Option<(f64, f64)>) -> (f64, f64, f64) {
+    // What is known of the part of a batch without any variation.
+    let half = (middle / 2.0).max(1.0);
+    let (mut ones, mut cross, mut squares) = (half.powi(-2), 0.0, 0.0);
+    let (mut times, mut products) = (half * ones, 0.0);
+    for point in points.iter().filter(|point| point.ns > 0.0) {
+        let expected = before.map_or(point.ns, |(batch, packet)| (batch + packet * point.packets).max(1.0));
+        let off = (point.ns - expected) / expected;
+        let off = (off / if off > 0.0 { ABOVE } else { BELOW }).clamp(-1.0, 1.0);
+        let weight = point.weight * (1.0 - off * off).powi(2) / expected.powi(2);
+        ones += weight;
+        cross += weight * point.packets;
+        squares += weight * point.packets * point.packets;
+        times += weight * point.ns;
+        products += weight * point.packets * point.ns;
+    }
+    let determinant = ones * squares - cross * cross;
+    if squares == 0.0 || determinant <= 0.0 {
+        return (0.0, middle, middle);
+    }
+    let batch = (squares * times - cross * products) / determinant;
+    // No batch takes less than nothing.
+    let (batch, packet) = if batch < 0.0 {
+        (0.0, products / squares)
+    } else {
+        (batch, (ones * products - cross * times) / determinant)
+    };
+    (batch, packet.max(1.0), (ones / determinant).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(batches: u64, size: u64, ns: f64) -> BatchClass {
+        let packets = batches * size;
+        BatchClass { batches, packets, ns: (batches as f64 * ns) as u64, runs: packets }
+    }
+
+    #[test]
+    fn the_parts_are_found_through_a_batch_that_the_hypervisor_interrupted() {
+        let line = |size: u64| 7_000.0 + 3_250.0 * size as f64;
+        let sizes = [(19_000, 3), (4_400, 4), (50, 7), (7, 30), (8, 43)];
+        let mut classes: Vec<BatchClass> =
+            sizes.iter().map(|(n, size)| class(*n, *size, line(*size))).collect();
+        classes.push(class(1, 256, 9_400_000.0));
+        let cost = BatchCost::fit(&classes, 50.0).expect("a fit");
+        assert!(
+            (cost.packet_ns - 3_200.0).abs() < 150.0 && (cost.batch_ns - 7_000.0).abs() < 700.0,
+            "{cost:?}"
+        );
+        assert!(cost.error_ns < 300.0, "{cost:?}");
+    }
+
+    #[test]
+    fn equal_batches_leave_the_parts_uncertain() {
+        let cost = BatchCost::fit(&[class(10_000, 1, 8_050.0)], 50.0).expect("a fit");
+        assert_eq!(cost.now_ns, 8_000.0);
+        assert!(cost.packet_ns + cost.batch_ns - 8_000.0 < 1.0 && cost.error_ns > 3_900.0, "{cost:?}");
+        let larger = BatchCost::fit(&[class(10_000, 10, 80_500.0)], 50.0).expect("a fit");
+        assert!(larger.error_ns < cost.error_ns / 4.0, "a batch of ten has little of its own: {larger:?}");
+    }
+
+    #[test]
+    fn nothing_read_is_no_cost() {
+        assert_eq!(BatchCost::fit(&[class(10, 0, 500.0)], 50.0), None);
+    }
+}

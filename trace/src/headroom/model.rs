@@ -1,0 +1,406 @@
+//! The rate at which each resource would be used up: the utilization law with the cost of full batches.
+
+use linerate_host::{CpuSet, Known};
+use serde::{Deserialize, Serialize};
+
+use super::batch::BatchCost;
+
+/// Standard error of an estimate besides that of the fit, as a share: the root mean square of the errors that the first nine
+/// estimates of `cargo xtask bench headroom` had, rounded up.
+const MODEL_ERROR: f64 = 0.08;
+
+/// Half of a 90 % interval in standard errors.
+const NINETY_PERCENT: f64 = 1.645;
+
+/// Share of a CPU's demand from which on a part alone names the limit.
+const NEARLY_ALL: f64 = 0.85;
+
+/// What the service takes of a host, and the rest of it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ServiceDemand {
+    /// Datagrams that the server read.
+    pub read_per_second: f64,
+    /// Online CPUs.
+    pub cpus: Vec<CpuDemand>,
+    /// Threads that read the port's datagrams, busiest first.
+    pub threads: Vec<ThreadDemand>,
+    pub buffer: Known<BufferDemand>,
+    /// Interfaces with a known speed that carry at least as many packets as the service has datagrams.
+    pub links: Vec<LinkDemand>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CpuDemand {
+    pub cpu: u32,
+    /// The part of all datagrams that came in softirqs of this CPU, and that was read here.
+    pub arrival_share: f64,
+    pub read_share: f64,
+    /// NET_RX and NET_TX per datagram that came; `None` without any.
+    pub softirq: Option<BatchCost>,
+    /// Everything else while the CPU was not idle, less other processes, per datagram that was read.
+    pub service: Option<BatchCost>,
+    /// Shares of the CPU's time.
+    pub softirq_use: f64,
+    pub service_use: f64,
+    /// Other processes, and softirqs of other traffic.
+    pub other_use: f64,
+    /// Taken by the hypervisor.
+    pub steal: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ThreadDemand {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    /// The CPUs it may run on.
+    pub allowed_cpus: Known<CpuSet>,
+    pub read_share: f64,
+    pub cost: BatchCost,
+}
+
+/// The receive buffer of the busiest socket.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct BufferDemand {
+    /// The part of all datagrams that it gets.
+    pub share: f64,
+    pub bytes: u64,
+    /// Datagrams that fit, by the memory that the kernel charged for those that came.
+    pub packets: f64,
+    /// The wait that one datagram in a thousand exceeded, and two bounds: 2 in 1,000, and 1 in 2,000.
+    pub wait_ns: [f64; 3],
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LinkDemand {
+    pub interface: String,
+    pub bits_per_second: f64,
+    /// The busier direction, with 24 bytes per packet for preamble, checksum and gap.
+    pub used_bits_per_second: f64,
+}
+
+/// The resource that ends a service's growth.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum LimitingResource {
+    /// One thread, alone on its CPU or free to choose one.
+    Thread {
+        tid: u32,
+        comm: String,
+    },
+    /// A CPU that both receives packets and runs threads of the service.
+    Cpu {
+        cpu: u32,
+    },
+    /// The softirq of a CPU.
+    Softirq {
+        cpu: u32,
+    },
+    /// All CPUs that the service may use.
+    AllCpus,
+    /// The receive buffer of one socket: too small for the pauses of its reader.
+    ReceiveBuffer {
+        bytes: u64,
+    },
+    Link {
+        interface: String,
+    },
+}
+
+/// The rate at which a resource would be used up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CapacityLimit {
+    pub resource: LimitingResource,
+    pub per_second: f64,
+    /// 90 % interval.
+    pub low_per_second: f64,
+    pub high_per_second: f64,
+    /// The present rate as a share of it.
+    pub used_share: f64,
+    /// What takes the time; empty where it is one thing.
+    pub parts: String,
+}
+
+/// A change of the host or server, and the limit that the same model gives with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RemedyGain {
+    pub remedy: Remedy,
+    pub per_second: f64,
+    /// In multiples of the limit now.
+    pub gain_ratio: f64,
+    pub next_limit: LimitingResource,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Remedy {
+    /// A worker on each CPU, and each datagram read on the CPU where it came.
+    Boost,
+    /// Softirqs over all CPUs (RSS or RPS), threads as they are.
+    SpreadSoftirqs,
+    /// The reading threads on other CPUs than the softirqs.
+    SeparateThreads,
+    /// A receive buffer that holds what comes in the longest pause.
+    LargerBuffer,
+}
+
+/// A rate that one resource can serve, and its relative standard error.
+struct ResourceRate {
+    resource: LimitingResource,
+    per_second: f64,
+    error: f64,
+    parts: String,
+}
+
+/// Time per datagram of the service, ns, and its variance.
+#[derive(Debug, Clone, Copy, Default)]
+struct Demand {
+    ns: f64,
+    variance: f64,
+}
+
+impl Demand {
+    fn of(cost: Option<&BatchCost>, share: f64) -> Self {
+        cost.map_or_else(Self::default, |cost| Self {
+            ns: cost.packet_ns * share,
+            variance: (cost.error_ns * share).powi(2),
+        })
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self { ns: self.ns + other.ns, variance: self.variance + other.variance }
+    }
+
+    fn rate(self, resource: LimitingResource, cpus: f64, parts: String) -> Option<ResourceRate> {
+        let error = (self.variance / self.ns.powi(2) + MODEL_ERROR.powi(2)).sqrt();
+        (self.ns > 0.0).then(|| ResourceRate { resource, per_second: cpus * 1e9 / self.ns, error, parts })
+    }
+}
+
+impl CpuDemand {
+    /// The share that is left for the service.
+    fn available(&self) -> f64 {
+        (1.0 - self.other_use - self.steal).max(0.0)
+    }
+
+    fn softirq_demand(&self) -> Demand {
+        Demand::of(self.softirq.as_ref(), self.arrival_share)
+    }
+
+    fn service_demand(&self) -> Demand {
+        Demand::of(self.service.as_ref(), self.read_share)
+    }
+}
+
+impl ThreadDemand {
+    /// The CPU of a thread that may run on one only.
+    fn only_cpu(&self) -> Option<u32> {
+        let cpus = self.allowed_cpus.value()?;
+        cpus.iter().next().filter(|_| cpus.len() == 1)
+    }
+}
+
+impl ServiceDemand {
+    /// The limits, that which comes first before the others.
+    #[must_use]
+    pub fn limits(&self) -> Vec<CapacityLimit> {
+        let rates = self.cpu_rates().into_iter().chain(self.thread_rates()).chain(self.pool_rate());
+        let mut limits: Vec<CapacityLimit> = rates.map(|rate| self.limit(rate)).collect();
+        limits.extend(self.buffer_limit());
+        limits.extend(self.links.iter().map(|link| {
+            let per_second = self.read_per_second * link.bits_per_second / link.used_bits_per_second.max(1.0);
+            let resource = LimitingResource::Link { interface: link.interface.clone() };
+            self.limit(ResourceRate { resource, per_second, error: 0.01, parts: String::new() })
+        }));
+        limits.sort_by(|one, other| one.per_second.total_cmp(&other.per_second));
+        limits
+    }
+
+    fn limit(&self, rate: ResourceRate) -> CapacityLimit {
+        let ResourceRate { resource, per_second, error, parts } = rate;
+        let factor = (NINETY_PERCENT * error).exp();
+        CapacityLimit {
+            resource,
+            per_second,
+            low_per_second: per_second / factor,
+            high_per_second: per_second * factor,
+            used_share: self.read_per_second / per_second,
+            parts,
+        }
+    }
+
+    fn cpu_rates(&self) -> Vec<ResourceRate> {
+        let of = |cpu: &CpuDemand| {
+            let pinned: Vec<&ThreadDemand> =
+                self.threads.iter().filter(|thread| thread.only_cpu() == Some(cpu.cpu)).collect();
+            let softirq = cpu.softirq_demand();
+            let service = if pinned.is_empty() { Demand::default() } else { cpu.service_demand() };
+            let all = softirq.with(service);
+            let softirq_share = softirq.ns / all.ns;
+            let threads = match pinned.as_slice() {
+                [thread] => format!("thread {}", thread.comm),
+                threads => format!("{} threads", threads.len()),
+            };
+            let parts = format!(
+                "{:.0} % {threads}, {:.0} % softirqs",
+                (1.0 - softirq_share) * 100.0,
+                softirq_share * 100.0
+            );
+            let (resource, parts) = match pinned.as_slice() {
+                _ if softirq_share > NEARLY_ALL => {
+                    (LimitingResource::Softirq { cpu: cpu.cpu }, String::new())
+                }
+                [thread] if softirq_share < 1.0 - NEARLY_ALL => (thread.resource(), String::new()),
+                _ => (LimitingResource::Cpu { cpu: cpu.cpu }, parts),
+            };
+            all.rate(resource, cpu.available(), parts)
+        };
+        self.cpus.iter().filter_map(of).collect()
+    }
+
+    // Threads that may choose a CPU: each can have one at most.
+    fn thread_rates(&self) -> impl Iterator<Item = ResourceRate> {
+        let floating = self.threads.iter().filter(|thread| thread.only_cpu().is_none());
+        floating.filter_map(|thread| {
+            Demand::of(Some(&thread.cost), thread.read_share).rate(thread.resource(), 1.0, String::new())
+        })
+    }
+
+    // All CPUs together, if threads may choose.
+    fn pool_rate(&self) -> Option<ResourceRate> {
+        let floats = self.threads.iter().any(|thread| thread.only_cpu().is_none());
+        let may_run = |cpu: &&CpuDemand| {
+            let allows = |thread: &ThreadDemand| {
+                thread.allowed_cpus.value().is_none_or(|allowed| allowed.contains(cpu.cpu))
+            };
+            cpu.arrival_share > 0.0 || self.threads.iter().any(allows)
+        };
+        let available = self.cpus.iter().filter(may_run).map(CpuDemand::available).sum();
+        floats.then(|| self.whole().rate(LimitingResource::AllCpus, available, String::new())).flatten()
+    }
+
+    /// Softirqs and threads of all CPUs.
+    fn whole(&self) -> Demand {
+        let each = self.cpus.iter().map(|cpu| cpu.softirq_demand().with(cpu.service_demand()));
+        each.fold(Demand::default(), Demand::with)
+    }
+
+    // In a pause of the reader a buffer overflows if more comes than it holds. A datagram that now waits longer than the buffer
+    // takes to fill up at a higher rate would be lost at that rate.
+    fn buffer_limit(&self) -> Option<CapacityLimit> {
+        let buffer = self.buffer.value()?;
+        let rate = |wait_ns: f64| buffer.packets / buffer.share / wait_ns.max(1.0) * 1e9;
+        let [usual, short, long] = buffer.wait_ns.map(rate);
+        Some(CapacityLimit {
+            resource: LimitingResource::ReceiveBuffer { bytes: buffer.bytes },
+            per_second: usual,
+            low_per_second: short.min(long),
+            high_per_second: short.max(long),
+            used_share: self.read_per_second / usual,
+            parts: format!("holds {:.0} datagrams", buffer.packets),
+        })
+    }
+
+    /// What changes would give, the largest gain first; without those that gain less than 5 %.
+    #[must_use]
+    pub fn remedies(&self) -> Vec<RemedyGain> {
+        let Some(now) = self.limits().first().map(|limit| limit.per_second) else { return Vec::new() };
+        let each = [
+            (Remedy::Boost, self.boosted()),
+            (Remedy::SpreadSoftirqs, self.with_spread_softirqs()),
+            (Remedy::SeparateThreads, self.with_threads_apart()),
+            (Remedy::LargerBuffer, Some(Self { buffer: Known::default(), ..self.clone() })),
+        ];
+        let gains = each.into_iter().filter_map(|(remedy, changed)| {
+            let first = changed?.limits().into_iter().next()?;
+            let gain_ratio = first.per_second / now;
+            (gain_ratio > 1.05).then_some(RemedyGain {
+                remedy,
+                per_second: first.per_second,
+                gain_ratio,
+                next_limit: first.resource,
+            })
+        });
+        let mut gains: Vec<RemedyGain> = gains.collect();
+        gains.sort_by(|one, other| other.gain_ratio.total_cmp(&one.gain_ratio));
+        gains
+    }
+
+    // Costs as the average of the CPUs that have them.
+    fn average(&self, cost: impl Fn(&CpuDemand) -> (Option<BatchCost>, f64)) -> Option<BatchCost> {
+        let costs: Vec<(BatchCost, f64)> = self
+            .cpus
+            .iter()
+            .filter_map(|cpu| {
+                let (cost, share) = cost(cpu);
+                Some((cost?, share))
+            })
+            .collect();
+        let whole: f64 = costs.iter().map(|(_, share)| share).sum();
+        let mean = |of: fn(&BatchCost) -> f64| {
+            costs.iter().map(|(cost, share)| of(cost) * share).sum::<f64>() / whole
+        };
+        (whole > 0.0).then(|| BatchCost {
+            packet_ns: mean(|cost| cost.packet_ns),
+            error_ns: mean(|cost| cost.error_ns),
+            ..BatchCost::default()
+        })
+    }
+
+    fn boosted(&self) -> Option<Self> {
+        let share = 1.0 / self.cpus.len() as f64;
+        let softirq = self.average(|cpu| (cpu.softirq, cpu.arrival_share))?;
+        let service = self.average(|cpu| (cpu.service, cpu.read_share))?;
+        let thread = self.threads.first()?;
+        let on_each = |cpu: &CpuDemand| {
+            let cpu = CpuDemand {
+                arrival_share: share,
+                read_share: share,
+                softirq: Some(softirq),
+                service: Some(service),
+                ..cpu.clone()
+            };
+            let allowed_cpus = Known::Value(std::iter::once(cpu.cpu).collect());
+            let thread = ThreadDemand { allowed_cpus, read_share: share, ..thread.clone() };
+            (cpu, thread)
+        };
+        let (cpus, threads) = self.cpus.iter().map(on_each).unzip();
+        let buffer =
+            self.buffer.clone().map(|buffer| BufferDemand { share: share.min(buffer.share), ..buffer });
+        Some(Self { cpus, threads, buffer, ..self.clone() })
+    }
+
+    fn with_spread_softirqs(&self) -> Option<Self> {
+        let softirq = self.average(|cpu| (cpu.softirq, cpu.arrival_share))?;
+        let arrival_share = 1.0 / self.cpus.len() as f64;
+        let cpus = self.cpus.iter();
+        let cpus =
+            cpus.map(|cpu| CpuDemand { arrival_share, softirq: Some(softirq), ..cpu.clone() }).collect();
+        Some(Self { cpus, ..self.clone() })
+    }
+
+    // All threads on the CPUs that no datagram comes to; `None` without such.
+    fn with_threads_apart(&self) -> Option<Self> {
+        let service = self.average(|cpu| (cpu.service, cpu.read_share))?;
+        let is_free = |cpu: &CpuDemand| cpu.arrival_share == 0.0;
+        let free: Vec<u32> = self.cpus.iter().filter(|cpu| is_free(cpu)).map(|cpu| cpu.cpu).collect();
+        // One thread cannot be divided.
+        let used = &free[..free.len().min(self.threads.len())];
+        let share = 1.0 / used.len().max(1) as f64;
+        let cpus = self.cpus.iter().map(|cpu| {
+            let read_share = if used.contains(&cpu.cpu) { share } else { 0.0 };
+            CpuDemand { read_share, service: Some(service), ..cpu.clone() }
+        });
+        let threads = self.threads.iter().zip(used.iter().cycle()).map(|(thread, cpu)| {
+            let allowed_cpus = Known::Value(std::iter::once(*cpu).collect());
+            ThreadDemand { allowed_cpus, ..thread.clone() }
+        });
+        (!used.is_empty()).then(|| Self { cpus: cpus.collect(), threads: threads.collect(), ..self.clone() })
+    }
+}
+
+impl ThreadDemand {
+    fn resource(&self) -> LimitingResource {
+        LimitingResource::Thread { tid: self.tid, comm: self.comm.clone() }
+    }
+}

@@ -1,0 +1,250 @@
+//! Measures a service until it is dropped.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use linerate_host::landing::DeliveryWatch;
+use linerate_host::stage::machine::CpuTimes;
+use linerate_host::stage::socket::udp_socket_drops;
+use linerate_host::{CpuSet, Host, Known};
+
+use super::batch::{BatchClass, BatchCost};
+use super::links::LinkCounters;
+use super::program::{CpuCounters, HeadroomCounters, HeadroomProgram, ThreadCounters};
+use super::{BufferDemand, CpuDemand, HeadroomReport, ServiceDemand, ThreadDemand};
+use crate::TraceError;
+
+/// The kernel times the programs for this long, because timing takes time itself.
+const TIMED: Duration = Duration::from_millis(200);
+/// The part of a measurement for the waits in sockets, whose programs would spoil the costs.
+const WAITS_PART: f64 = 0.25;
+/// Fewer waits have no such quantiles.
+const LEAST_WAITS: u64 = 20_000;
+/// Of the waits: one in a thousand is longer, and two bounds.
+const QUANTILES: [f64; 3] = [0.999, 0.998, 0.9995];
+
+/// BPF programs that count one port's datagrams.
+#[derive(Debug)]
+pub struct HeadroomSession<'h> {
+    host: &'h Host,
+    port: u16,
+    program: HeadroomProgram,
+    run_ns: Option<f64>,
+    last: HostCounters,
+}
+
+#[derive(Debug)]
+struct HostCounters {
+    counted: HeadroomCounters,
+    links: LinkCounters,
+    times: Known<Vec<CpuTimes>>,
+}
+
+impl HostCounters {
+    fn read(host: &Host, program: &HeadroomProgram) -> Result<Self, TraceError> {
+        Ok(Self {
+            counted: program.read()?,
+            links: LinkCounters::observe(host),
+            times: CpuTimes::observe(host),
+        })
+    }
+}
+
+impl<'h> HeadroomSession<'h> {
+    /// Starts to count the datagrams of a port in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`TraceError::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`TraceError::NotHere`] before Linux 6.3.
+    pub fn start(host: &'h Host, port: u16) -> Result<Self, TraceError> {
+        let program = HeadroomProgram::start(port)?;
+        let last = HostCounters::read(host, &program)?;
+        Ok(Self { host, port, program, run_ns: None, last })
+    }
+
+    /// Measures for this time with `wait`: first the costs, then the waits in the sockets.
+    ///
+    /// # Errors
+    /// If counters cannot be read.
+    pub fn measure(
+        &mut self,
+        duration: Duration,
+        wait: &dyn Fn(Duration),
+    ) -> Result<HeadroomReport, TraceError> {
+        let drops = || udp_socket_drops(self.host, self.port);
+        let before = drops();
+        self.last = HostCounters::read(self.host, &self.program)?;
+        wait(duration.mul_f64(1.0 - WAITS_PART).saturating_sub(TIMED));
+        let counters = HostCounters::read(self.host, &self.program)?;
+        let run_ns = match self.run_ns {
+            Some(ns) => ns,
+            None => self.program.run_ns(&|| wait(TIMED))?,
+        };
+        self.run_ns = Some(run_ns);
+        let (seconds, mut demand) = self.demand(&counters, run_ns);
+        let sizes = buffers(&self.last.counted, &counters.counted);
+        demand.buffer = self.buffer(sizes, duration.mul_f64(WAITS_PART), wait);
+        let mut report = HeadroomReport::new(self.port, seconds, demand);
+        report.run_ns = run_ns;
+        report.own_share = own_share(&self.last.counted, &counters.counted, run_ns);
+        report.dropped = match before.and_then(|before| Ok(drops()?.saturating_sub(before))) {
+            Ok(dropped) => Known::Value(dropped),
+            Err(why) => Known::unknown(why),
+        };
+        self.last = counters;
+        Ok(report)
+    }
+
+    fn demand(&self, now: &HostCounters, run_ns: f64) -> (f64, ServiceDemand) {
+        let (before, after) = (&self.last.counted, &now.counted);
+        let seconds = after.at.duration_since(before.at).as_secs_f64();
+        let cpus: Vec<CpuCounters> =
+            after.cpus.iter().zip(&before.cpus).map(|(now, before)| now.since(before)).collect();
+        let total = |of: fn(&CpuCounters) -> u64| cpus.iter().map(of).sum::<u64>();
+        let (arrivals, reads) = (total(|cpu| cpu.arrivals), total(|cpu| cpu.reads));
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let online = self.host.read("/sys/devices/system/cpu/online").ok();
+        let online = online.and_then(|list| CpuSet::from_list(&list).ok());
+        let numbered =
+            (0..).zip(&cpus).filter(|(cpu, _)| online.as_ref().is_none_or(|set| set.contains(*cpu)));
+        let cpus = numbered.map(|(cpu, counted)| {
+            let of_time = |ns: u64| ns as f64 / 1e9 / seconds;
+            let arrival_share = share(counted.arrivals, arrivals);
+            // The softirqs of other traffic are not the service's.
+            let foreign = if counted.arrivals == 0 { counted.softirq_ns } else { 0 };
+            CpuDemand {
+                cpu,
+                arrival_share,
+                read_share: share(counted.reads, reads),
+                softirq: BatchCost::fit(&counted.softirq, run_ns),
+                service: BatchCost::fit(&counted.service, run_ns),
+                softirq_use: of_time(counted.softirq_ns - foreign),
+                service_use: of_time(counted.service_ns),
+                other_use: of_time(counted.other_ns + foreign),
+                steal: steal(&self.last.times, &now.times, cpu),
+            }
+        });
+        let cpus = cpus.collect();
+        let threads = after.threads.iter().map(|(tid, now)| (*tid, now.since(before.threads.get(tid))));
+        let mut threads: Vec<ThreadDemand> =
+            threads.filter_map(|(tid, counted)| self.thread(tid, &counted, reads, run_ns)).collect();
+        threads.sort_by(|one, other| other.read_share.total_cmp(&one.read_share));
+        let links = now.links.since(&self.last.links, seconds, reads);
+        let read_per_second = reads as f64 / seconds;
+        (seconds, ServiceDemand { read_per_second, cpus, threads, buffer: Known::default(), links })
+    }
+
+    // `None` for threads that read nothing.
+    fn thread(&self, tid: u32, counted: &ThreadCounters, reads: u64, run_ns: f64) -> Option<ThreadDemand> {
+        let cost = BatchCost::fit(&counted.batches, run_ns)?;
+        let path = format!("/proc/{}/task/{tid}/status", counted.pid);
+        let allowed_cpus = match self.host.read(&path) {
+            Ok(text) => {
+                let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+                let cpus = list.and_then(|list| CpuSet::from_list(list.trim()).ok());
+                cpus.map_or_else(|| Known::unknown(format!("{path}: no Cpus_allowed_list")), Known::Value)
+            }
+            Err(error) => Known::unknown(error.to_string()),
+        };
+        Some(ThreadDemand {
+            pid: counted.pid,
+            tid,
+            comm: counted.comm.clone(),
+            allowed_cpus,
+            read_share: counted.reads as f64 / reads.max(1) as f64,
+            cost,
+        })
+    }
+
+    fn buffer(
+        &self,
+        sizes: Option<(u64, f64)>,
+        duration: Duration,
+        wait: &dyn Fn(Duration),
+    ) -> Known<BufferDemand> {
+        let Some((bytes, packets)) = sizes else { return Known::unknown("no datagram's memory was seen") };
+        let measured = DeliveryWatch::start_with_waits(self.host, &[self.port]).and_then(|watch| {
+            wait(duration);
+            Ok((watch.waits()?, watch.read()?))
+        });
+        let (waits, delivered) = match measured {
+            Ok(measured) => measured,
+            Err(error) => return Known::unknown(error.to_string()),
+        };
+        if waits.count() < LEAST_WAITS {
+            let count = waits.count();
+            return Known::unknown(format!("{count} waits were seen, and {LEAST_WAITS} are required"));
+        }
+        let mut by_socket = BTreeMap::<u64, u64>::new();
+        delivered.read.iter().for_each(|item| *by_socket.entry(item.cookie).or_default() += item.packets);
+        let (most, all) = (by_socket.values().max().copied().unwrap_or(0), by_socket.values().sum::<u64>());
+        Known::Value(BufferDemand {
+            share: most as f64 / all.max(1) as f64,
+            bytes,
+            packets,
+            wait_ns: QUANTILES.map(|share| waits.quantile_ns(share).unwrap_or(0.0)),
+        })
+    }
+}
+
+impl CpuCounters {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            softirq_ns: self.softirq_ns - before.softirq_ns,
+            service_ns: self.service_ns - before.service_ns,
+            other_ns: self.other_ns - before.other_ns,
+            arrivals: self.arrivals - before.arrivals,
+            reads: self.reads - before.reads,
+            sized: self.sized - before.sized,
+            truesize: self.truesize - before.truesize,
+            buffer: self.buffer,
+            softirq: classes_since(&self.softirq, &before.softirq),
+            service: classes_since(&self.service, &before.service),
+        }
+    }
+
+    fn runs(&self) -> u64 {
+        self.softirq.iter().chain(&self.service).map(|class| class.runs).sum()
+    }
+}
+
+impl ThreadCounters {
+    // A thread that was not known before counts from zero.
+    fn since(&self, before: Option<&Self>) -> Self {
+        let Some(before) = before else { return self.clone() };
+        Self {
+            reads: self.reads - before.reads,
+            batches: classes_since(&self.batches, &before.batches),
+            ..self.clone()
+        }
+    }
+}
+
+fn classes_since(now: &[BatchClass], before: &[BatchClass]) -> Vec<BatchClass> {
+    now.iter().zip(before).map(|(now, before)| now.since(before)).collect()
+}
+
+/// The smallest receive buffer of the port, and the datagrams that it holds.
+fn buffers(before: &HeadroomCounters, after: &HeadroomCounters) -> Option<(u64, f64)> {
+    let cpus: Vec<CpuCounters> =
+        after.cpus.iter().zip(&before.cpus).map(|(now, before)| now.since(before)).collect();
+    let bytes = cpus.iter().map(|cpu| cpu.buffer).filter(|bytes| *bytes > 0).min()?;
+    let sum = |of: fn(&CpuCounters) -> u64| cpus.iter().map(of).sum::<u64>() as f64;
+    let (sized, truesize) = (sum(|cpu| cpu.sized), sum(|cpu| cpu.truesize));
+    (sized > 0.0).then(|| (bytes, bytes as f64 / (truesize / sized)))
+}
+
+fn own_share(before: &HeadroomCounters, after: &HeadroomCounters, run_ns: f64) -> f64 {
+    let seconds = after.at.duration_since(before.at).as_secs_f64();
+    let runs = after.cpus.iter().zip(&before.cpus).map(|(now, before)| now.since(before).runs()).max();
+    runs.unwrap_or(0) as f64 * run_ns / 1e9 / seconds
+}
+
+/// The hypervisor's share of a CPU; zero where it is unknown, as on hardware.
+fn steal(before: &Known<Vec<CpuTimes>>, after: &Known<Vec<CpuTimes>>, cpu: u32) -> f64 {
+    let of = |times: &Known<Vec<CpuTimes>>| {
+        let times = times.value()?.iter().find(|times| times.cpu == cpu)?;
+        Some((times.steal, times.total()))
+    };
+    let (Some((before, all_before)), Some((after, all))) = (of(before), of(after)) else { return 0.0 };
+    after.saturating_sub(before) as f64 / all.saturating_sub(all_before).max(1) as f64
+}

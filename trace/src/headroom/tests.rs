@@ -1,0 +1,104 @@
+use linerate_host::{CpuSet, Known};
+
+use super::model::{BufferDemand, CpuDemand, LinkDemand, Remedy, ServiceDemand, ThreadDemand};
+use super::{BatchCost, HeadroomReport, LimitingResource};
+
+fn cost(packet_ns: f64) -> BatchCost {
+    BatchCost { packet_ns, now_ns: packet_ns * 1.5, error_ns: packet_ns * 0.02, ..BatchCost::default() }
+}
+
+fn cpu(cpu: u32, arrival_share: f64, read_share: f64) -> CpuDemand {
+    CpuDemand {
+        cpu,
+        arrival_share,
+        read_share,
+        softirq: (arrival_share > 0.0).then(|| cost(2_000.0)),
+        service: (read_share > 0.0).then(|| cost(3_000.0)),
+        ..CpuDemand::default()
+    }
+}
+
+fn thread(cpus: &str) -> ThreadDemand {
+    ThreadDemand {
+        comm: "worker".to_owned(),
+        allowed_cpus: Known::Value(CpuSet::from_list(cpus).expect("a list")),
+        read_share: 1.0,
+        cost: cost(3_000.0),
+        ..ThreadDemand::default()
+    }
+}
+
+/// One thread on CPU 1, where its datagrams come, too.
+fn demand() -> ServiceDemand {
+    let (cpus, threads) = (vec![cpu(0, 0.0, 0.0), cpu(1, 1.0, 1.0)], vec![thread("1")]);
+    ServiceDemand { read_per_second: 50_000.0, cpus, threads, ..ServiceDemand::default() }
+}
+
+fn first(demand: &ServiceDemand) -> (f64, LimitingResource) {
+    let first = demand.limits().into_iter().next().expect("a limit");
+    assert!(first.low_per_second < first.per_second && first.per_second < first.high_per_second, "{first:?}");
+    (first.per_second.round(), first.resource)
+}
+
+#[test]
+fn softirqs_and_a_pinned_thread_share_their_cpu() {
+    let limits = demand().limits();
+    assert_eq!(first(&demand()), (200_000.0, LimitingResource::Cpu { cpu: 1 }));
+    assert_eq!(limits.len(), 1);
+    assert_eq!((limits[0].parts.as_str(), limits[0].used_share), ("60 % thread worker, 40 % softirqs", 0.25));
+    let mut with_others = demand();
+    (with_others.cpus[1].other_use, with_others.cpus[1].steal) = (0.2, 0.05);
+    assert_eq!(first(&with_others).0, 150_000.0);
+}
+
+#[test]
+fn a_thread_that_may_move_is_limited_by_itself_or_by_all_cpus() {
+    let floating = ServiceDemand { threads: vec![thread("0-1")], ..demand() };
+    let thread = LimitingResource::Thread { tid: 0, comm: "worker".to_owned() };
+    assert_eq!(first(&floating), (333_333.0, thread));
+    let mut crowded = floating;
+    crowded.cpus[0].other_use = 0.9;
+    assert_eq!(first(&crowded), (220_000.0, LimitingResource::AllCpus));
+}
+
+#[test]
+fn softirqs_of_one_cpu_end_many_threads() {
+    let threads = vec![thread("1"), thread("2"), thread("3")];
+    let cpus = vec![cpu(0, 1.0, 0.0), cpu(1, 0.0, 0.34), cpu(2, 0.0, 0.33), cpu(3, 0.0, 0.33)];
+    let demand = ServiceDemand { cpus, threads, ..demand() };
+    assert_eq!(first(&demand), (500_000.0, LimitingResource::Softirq { cpu: 0 }));
+    let remedies = demand.remedies();
+    let order: Vec<Remedy> = remedies.iter().map(|gain| gain.remedy).collect();
+    assert_eq!(order, [Remedy::Boost, Remedy::SpreadSoftirqs], "{remedies:?}");
+}
+
+#[test]
+fn a_buffer_is_full_when_a_pause_brings_more_than_it_holds() {
+    let buffer = BufferDemand { share: 0.5, bytes: 212_992, packets: 166.0, wait_ns: [4e6, 2e6, 8e6] };
+    let small = ServiceDemand { buffer: Known::Value(buffer), ..demand() };
+    assert_eq!(first(&small), (83_000.0, LimitingResource::ReceiveBuffer { bytes: 212_992 }));
+    let remedies = small.remedies();
+    assert_eq!((remedies[0].remedy, remedies[0].per_second.round()), (Remedy::LargerBuffer, 200_000.0));
+}
+
+#[test]
+fn a_link_is_used_up_by_bits() {
+    let link = LinkDemand { interface: "eth0".to_owned(), bits_per_second: 1e9, used_bits_per_second: 5e8 };
+    let linked = ServiceDemand { links: vec![link], ..demand() };
+    assert_eq!(first(&linked), (100_000.0, LimitingResource::Link { interface: "eth0".to_owned() }));
+}
+
+#[test]
+fn no_estimate_from_little_traffic_or_of_a_crowded_host() {
+    let why = |demand: ServiceDemand, seconds: f64| {
+        let report = HeadroomReport::new(53, seconds, demand);
+        assert!(report.remedies.is_empty());
+        report.capacity.why().map(str::to_owned).expect("refused")
+    };
+    assert!(why(demand(), 0.01).contains("read 500 datagrams in 0.0 s"), "{}", why(demand(), 0.01));
+    let mut crowded = demand();
+    crowded.cpus[1].other_use = 0.7;
+    assert!(why(crowded.clone(), 5.0).contains("other programs took 70 % of CPU 1"));
+    crowded.cpus[1].steal = 0.2;
+    assert!(why(crowded, 5.0).contains("the hypervisor took 20 % of CPU 1"));
+}

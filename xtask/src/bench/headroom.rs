@@ -1,0 +1,262 @@
+//! Capacities that `headroom` estimates from a part of the load, and those that a search finds.
+//!
+//! Servers run on one CPU of a lab, whose packets RPS brings there; the generator has another. Nothing of this program is in
+//! what is measured, so it need not be optimized.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use linerate_host::{Host, stats};
+use linerate_lab::program::{RecipeValues, ServerProgram, ServerRecipe};
+use linerate_lab::{Lab, LabHost};
+use linerate_load::capacity::{self, SearchOptions};
+use linerate_load::{Generator, LoadSlot};
+use linerate_trace::headroom::{CapacityLimit, HeadroomReport, HeadroomSession, LimitingResource};
+
+use super::placement::{LongBacklog, steer_by_rps};
+use crate::machine;
+use crate::programs::{self, BuildProfile};
+
+/// Parts of the capacity that are offered while headroom estimates it.
+const SHARES: [f64; 3] = [0.2, 0.4, 0.6];
+/// The largest median of errors, and the least number of intervals in fifteen that contain the capacity.
+const ALLOWED_ERROR: f64 = 0.1;
+const LEAST_HELD: f64 = 13.0 / 15.0;
+
+const PORT: u16 = 5300;
+const FLOWS: usize = 64;
+const PAYLOAD: usize = 100;
+const GENERATOR_CPU: u32 = 0;
+const SERVER_CPU: u32 = 1;
+/// Before the estimate, so that the load is steady.
+const LEAD_IN: Duration = Duration::from_millis(500);
+
+/// The servers: a name, and workers.
+const SERVERS: [(&str, usize); 6] =
+    [("echo", 1), ("echo-2", 2), ("nsd", 1), ("knot", 1), ("unbound", 1), ("go", 1)];
+
+#[derive(Debug, Args)]
+pub(crate) struct HeadroomBench {
+    /// Only these, by name.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Seconds of an estimate.
+    #[arg(long, default_value_t = 4.0)]
+    seconds: f64,
+    /// Seconds of all searches for the capacity of a server.
+    #[arg(long, default_value_t = 20.0)]
+    search_seconds: f64,
+    /// The program whose `serve echo` is measured, instead of a release build.
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+}
+
+/// An estimate at a part of the load, next to what a search found.
+struct CheckedEstimate {
+    server: &'static str,
+    offered: f64,
+    estimate: Option<CapacityLimit>,
+    why: String,
+    capacity: stats::ConfidenceInterval,
+    /// Whether the generator was the limit of the search.
+    bound: bool,
+}
+
+impl HeadroomBench {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        if let Some(skipped) = machine::skip_unless_root("bench headroom") {
+            return Ok(skipped);
+        }
+        let program = match &self.program {
+            Some(program) => program.canonicalize()?,
+            None => programs::build(BuildProfile::Release, "linerate")?,
+        };
+        machine::pin(None, GENERATOR_CPU)?;
+        let _backlog = LongBacklog::set()?;
+        let lab = Lab::builder().queues(1).start()?;
+        steer_by_rps(lab.receiver(), &lab.links()[0].receiver.interface, 1, &[SERVER_CPU])?;
+        let mut checked = Vec::new();
+        println!("{}", machine::kernel_and_cpu());
+        println!(
+            "| server | load | datagrams/s | estimate | 90 % interval | search | error | holds | limit |"
+        );
+        println!("|---|---|---|---|---|---|---|---|---|");
+        for (name, workers) in SERVERS {
+            if !self.only.is_empty() && !self.only.iter().any(|only| only == name) {
+                continue;
+            }
+            match self.server(&lab, name, workers, &program) {
+                Ok(estimates) => checked.extend(estimates),
+                Err(why) => eprintln!("{name}: not here: {why:#}"),
+            }
+        }
+        Ok(machine::exit_code(judge(&checked)))
+    }
+
+    fn server(
+        &self,
+        lab: &Lab,
+        name: &'static str,
+        workers: usize,
+        program: &Path,
+    ) -> anyhow::Result<Vec<CheckedEstimate>> {
+        let directory = tempfile::tempdir()?;
+        let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
+        let recipe = recipe(name, program, directory.path())?;
+        let values = RecipeValues { address, workers, directory: directory.path() };
+        // What the host starts runs where the host's thread does.
+        lab.receiver().run(|| machine::pin(None, SERVER_CPU))??;
+        let server = ServerProgram::start(lab.receiver(), &recipe, &values, None);
+        lab.receiver().run(|| machine::pin(None, GENERATOR_CPU))??;
+        let server = server?;
+        let workload = recipe.requests(directory.path())?;
+        let builder = super::echo_load(address, GENERATOR_CPU, FLOWS, PAYLOAD).workload(workload);
+        let mut generator = lab.senders()[0].run(|| builder.start())??;
+        let estimates = self.estimates(lab.receiver(), name, &mut *generator);
+        drop(generator);
+        server.stop(lab.receiver());
+        estimates
+    }
+
+    fn estimates(
+        &self,
+        receiver: &LabHost,
+        server: &'static str,
+        generator: &mut dyn Generator,
+    ) -> anyhow::Result<Vec<CheckedEstimate>> {
+        let slot = Duration::from_millis(400);
+        let options = SearchOptions {
+            growth: 0.01,
+            slot,
+            lead_in: slot / 2,
+            confirm_stretch: 3,
+            excused: 5,
+            resolution: 1.02,
+            budget: Duration::from_secs_f64(self.search_seconds),
+            ..SearchOptions::default()
+        };
+        let found = capacity::search_repeatedly(generator, &options, 3)?;
+        let capacity = found.transactions_per_second;
+        ensure!(capacity.median > 0.0, "no rate held");
+        let check = |share: f64| {
+            let report = self.estimate(receiver, generator, capacity.median * share)?;
+            let checked = CheckedEstimate {
+                server,
+                offered: report.demand.read_per_second,
+                why: report.capacity.why().unwrap_or_default().to_owned(),
+                estimate: report.capacity.into_value(),
+                capacity,
+                bound: found.generator_bound,
+            };
+            println!("{}", checked.row());
+            Ok(checked)
+        };
+        SHARES.into_iter().map(check).collect()
+    }
+
+    fn estimate(
+        &self,
+        receiver: &LabHost,
+        generator: &mut dyn Generator,
+        per_second: f64,
+    ) -> anyhow::Result<HeadroomReport> {
+        let duration = Duration::from_secs_f64(self.seconds);
+        let load = LoadSlot::rate(per_second, duration + 3 * LEAD_IN);
+        std::thread::scope(|scope| {
+            let loading = scope.spawn(|| generator.run(&load));
+            let host = Host::live();
+            std::thread::sleep(LEAD_IN);
+            let report = receiver
+                .run(|| HeadroomSession::start(&host, PORT)?.measure(duration, &std::thread::sleep))??;
+            loading.join().ok().context("the generator panicked")??;
+            Ok(report)
+        })
+    }
+}
+
+fn recipe(name: &str, program: &Path, directory: &Path) -> anyhow::Result<ServerRecipe> {
+    let command = match name {
+        "go" => {
+            let (source, built) = (directory.join("echo.go"), directory.join("echo"));
+            std::fs::write(&source, include_str!("headroom.go"))?;
+            let go = ["go", "/usr/local/go/bin/go"].into_iter().find_map(|go| {
+                Command::new(go).arg("build").arg("-o").arg(&built).arg(&source).status().ok()
+            });
+            ensure!(go.context("there is no Go compiler")?.success(), "the Go server does not build");
+            format!("{} {{address}}:{{port}}", built.display())
+        }
+        name if name.starts_with("echo") => format!(
+            "{} serve echo --bind {{address}}:{{port}} --workers {{workers}} --no-pin --sockets reuseport \
+             --receive-buffer 4194304",
+            program.display()
+        ),
+        built_in => return Ok(ServerRecipe::find(built_in, None, Some(PORT))?),
+    };
+    Ok(ServerRecipe::find(&command, Some("echo"), Some(PORT))?)
+}
+
+impl CheckedEstimate {
+    fn error(&self) -> Option<f64> {
+        self.estimate.as_ref().map(|estimate| estimate.per_second / self.capacity.median - 1.0)
+    }
+
+    fn holds(&self) -> bool {
+        let capacity = self.capacity.median;
+        let within = |estimate: &CapacityLimit| {
+            (estimate.low_per_second..=estimate.high_per_second).contains(&capacity)
+        };
+        self.estimate.as_ref().is_some_and(within)
+    }
+
+    fn row(&self) -> String {
+        let k = |per_second: f64| format!("{:.1}k", per_second / 1e3);
+        let load = self.offered / self.capacity.median * 100.0;
+        let bound = if self.bound { ">= " } else { "" };
+        let head = format!("| {} | {load:.0} % | {} |", self.server, k(self.offered));
+        let (Some(estimate), Some(error)) = (&self.estimate, self.error()) else {
+            return format!("{head} {} | | {bound}{} | | | |", self.why, k(self.capacity.median));
+        };
+        format!(
+            "{head} {} | {} to {} | {bound}{} | {:+.1} % | {} | {} |",
+            k(estimate.per_second),
+            k(estimate.low_per_second),
+            k(estimate.high_per_second),
+            k(self.capacity.median),
+            error * 100.0,
+            if self.holds() { "yes" } else { "no" },
+            limit(estimate)
+        )
+    }
+}
+
+fn limit(estimate: &CapacityLimit) -> String {
+    let name = match &estimate.resource {
+        LimitingResource::Thread { comm, .. } => format!("thread {comm}"),
+        LimitingResource::Cpu { cpu } => format!("CPU {cpu}"),
+        LimitingResource::Softirq { cpu } => format!("softirqs of CPU {cpu}"),
+        other => format!("{other:?}"),
+    };
+    if estimate.parts.is_empty() { name } else { format!("{name}: {}", estimate.parts) }
+}
+
+// The server has one CPU, with its packets: that is the limit of each.
+fn judge(checked: &[CheckedEstimate]) -> bool {
+    let errors: Vec<f64> = checked.iter().filter_map(CheckedEstimate::error).map(f64::abs).collect();
+    let median = stats::median(&errors).unwrap_or(f64::INFINITY);
+    let held = checked.iter().filter(|one| one.holds()).count();
+    let is_cpu = |limit: &CapacityLimit| limit.resource == LimitingResource::Cpu { cpu: SERVER_CPU };
+    let right = checked.iter().filter(|one| one.estimate.as_ref().is_some_and(is_cpu)).count();
+    let all = checked.len();
+    let passed = median <= ALLOWED_ERROR && held as f64 >= LEAST_HELD * all as f64 && right == all && all > 0;
+    println!(
+        "{}: median error {:.1} % (allowed {:.0} %), {held} of {all} intervals hold, {right} of {all} limits are right",
+        if passed { "ok" } else { "FAILED" },
+        median * 100.0,
+        ALLOWED_ERROR * 100.0
+    );
+    passed
+}
