@@ -121,7 +121,7 @@ pub(super) struct DocumentOrigin {
 type Reader = fn(&str) -> Result<Document>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 18] = [
+const READERS: [(&str, Reader); 19] = [
     (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
     (SearchReport::SCHEMA, enveloped::<SearchReport>),
