@@ -1,9 +1,9 @@
 // CPU time of one UDP service by the number of datagrams that were handled together: what a batch takes less as it grows shows
 // what a datagram takes when batches are full. Looks at nothing of a datagram's content, and changes nothing.
 //
-// A CPU's busy period begins when it leaves its idle thread, or with a softirq there, and ends when it is idle again. Each
-// period has softirq time with the datagrams that came, and other time with the datagrams that were read. A thread's batch
-// is what it does from one sleep to the next. Times of other processes are kept apart.
+// A CPU's busy period begins when a thread of the service runs, or with a softirq before, and ends when the last of these threads
+// sleeps: other processes are as idle time. Each period has softirq time with the datagrams that came, and other time with
+// the datagrams that were read. A thread's batch is what it does from one sleep to the next.
 //
 // The tracepoints are those of include/trace/events/irq.h, sched.h and sock.h, Linux 6.3 to 6.18.
 
@@ -16,9 +16,12 @@
 #define NET_TX_SOFTIRQ 2
 #define NET_RX_SOFTIRQ 3
 
-// Longer pauses between the softirqs of an idle CPU are idle time, and so are longer ones until a thread runs.
+// Longer pauses between softirqs outside of the service's threads end a period, and so do longer ones until such a thread runs.
 #define PAUSE_NS 3000
 #define WAKE_NS 20000
+
+// Processes of a priority this much lower give way to the service: nine times the weight (sched_prio_to_weight).
+#define LOWER_PRIORITY 10
 
 // A longer busy period, and a longer batch of a thread, is counted in parts.
 #define LONGEST_NS 10000000
@@ -26,7 +29,7 @@
 struct task_struct {
     int pid;
     int tgid;
-    unsigned int __state;
+    int static_prio;
     char comm[16];
 } __attribute__((preserve_access_index));
 
@@ -69,7 +72,9 @@ struct batches {
 struct cpu {
     __u64 softirq_ns;
     __u64 service_ns;
+    // Other processes, and of these those that give way.
     __u64 other_ns;
+    __u64 yielding_ns;
     __u64 arrivals;
     __u64 reads;
     // Of every 64th datagram that came: how many, what they took of a socket's buffer, and the smallest buffer.
@@ -78,20 +83,26 @@ struct cpu {
     __u64 buffer;
     struct batches softirq[CLASSES];
     struct batches service[CLASSES];
-    // Of the busy period; a begin of zero: the CPU is idle.
+    // Of the busy period; a begin of zero: there is none.
     __u64 begin;
     __u64 period_softirq;
     __u64 period_other;
     __u64 softirq_begin;
-    __u64 idle_softirq_end;
+    __u64 softirq_end;
+    __u64 all_softirq;
+    // Of the thread that runs: when it began, and the softirq time then, of all and of the period.
     __u64 turn_begin;
+    __u64 turn_all_softirq;
     __u64 turn_softirq;
+    // Whether it is of the service; whether one of these waits for the CPU.
+    __u32 is_inside;
+    __u32 is_preempted;
+    __u32 priority;
     __u32 is_net;
     __u32 period_arrivals;
     __u32 period_reads;
     __u32 softirq_runs;
     __u32 service_runs;
-    __u32 unused;
 };
 
 struct {
@@ -176,18 +187,20 @@ INLINE void count(struct batches *classes, __u64 packets, __u64 ns, __u64 runs) 
     of->runs += runs;
 }
 
+INLINE __u64 difference(__u64 whole, __u64 part) {
+    return whole > part ? whole - part : 0;
+}
+
 INLINE void period_ends(struct cpu *cpu, __u64 now) {
-    __u64 all = now - cpu->begin, apart = cpu->period_softirq + cpu->period_other;
-    __u64 service = all > apart ? all - apart : 0;
+    __u64 service = difference(difference(now, cpu->begin), cpu->period_softirq + cpu->period_other);
     count(cpu->softirq, cpu->period_arrivals, cpu->period_softirq, cpu->softirq_runs);
     count(cpu->service, cpu->period_reads, service, cpu->service_runs);
     cpu->softirq_ns += cpu->period_softirq;
-    cpu->other_ns += cpu->period_other;
     cpu->service_ns += service;
     cpu->arrivals += cpu->period_arrivals;
     cpu->reads += cpu->period_reads;
     cpu->begin = cpu->period_softirq = cpu->period_other = cpu->turn_softirq = 0;
-    cpu->period_arrivals = cpu->period_reads = cpu->softirq_runs = cpu->service_runs = 0;
+    cpu->period_arrivals = cpu->period_reads = cpu->softirq_runs = cpu->service_runs = cpu->is_preempted = 0;
 }
 
 SEC("tp_btf/softirq_entry")
@@ -196,9 +209,9 @@ int softirq_begins(__u64 *arguments) {
     struct cpu *cpu = this_cpu();
     if (!cpu)
         return 0;
-    if (!(__u32)bpf_get_current_pid_tgid()) {
-        if (cpu->begin && now - cpu->idle_softirq_end > PAUSE_NS)
-            period_ends(cpu, cpu->idle_softirq_end);
+    if (!cpu->is_inside) {
+        if (cpu->begin && !cpu->is_preempted && now - cpu->softirq_end > PAUSE_NS)
+            period_ends(cpu, cpu->softirq_end);
         if (!cpu->begin)
             cpu->begin = now;
     }
@@ -216,43 +229,56 @@ int softirq_ends(void *arguments) {
         return 0;
     __u64 now = bpf_ktime_get_ns();
     cpu->softirq_runs++;
+    cpu->all_softirq += now - cpu->softirq_begin;
     if (cpu->is_net)
         cpu->period_softirq += now - cpu->softirq_begin;
     cpu->softirq_begin = 0;
-    cpu->idle_softirq_end = now;
+    cpu->softirq_end = now;
     return 0;
 }
 
-// A thread's turn ends.
-INLINE void turn_ends(struct cpu *cpu, struct task_struct *task, __u64 now, int is_preempted) {
-    __u32 tgid = task->tgid, tid = task->pid;
-    __u64 softirq = cpu->period_softirq - cpu->turn_softirq, own = now - cpu->turn_begin;
-    own = own > softirq ? own - softirq : 0;
-    if (!bpf_map_lookup_elem(&processes, &tgid)) {
-        // A thread of NAPI does the work of a softirq.
-        if (task->comm[0] == 'n' && task->comm[1] == 'a' && task->comm[2] == 'p' && task->comm[4] == '/')
-            cpu->period_softirq += own;
-        else
-            cpu->period_other += own;
-        return;
-    }
-    struct thread *thread = known_thread(tid);
+// The turn of a thread of the service ends; whether it sleeps.
+INLINE int turn_ends(struct cpu *cpu, struct task_struct *task, __u64 now, int sleeps) {
+    struct thread *thread = known_thread(task->pid);
     if (!thread)
-        return;
+        return sleeps;
     if (!thread->tgid) {
-        thread->tgid = tgid;
+        thread->tgid = task->tgid;
         char *name = (char *)thread->comm;
 #pragma unroll
         for (int at = 0; at < 16; at++)
             name[at] = task->comm[at];
     }
+    cpu->priority = task->static_prio;
+    __u64 own = difference(now - cpu->turn_begin, cpu->all_softirq - cpu->turn_all_softirq);
     thread->ns += own;
     thread->batch_ns += own;
     thread->batch_runs++;
-    if ((is_preempted || !task->__state) && thread->batch_ns < LONGEST_NS)
-        return;
+    if (!sleeps && thread->batch_ns < LONGEST_NS)
+        return 0;
     count(thread->batches, thread->batch_reads, thread->batch_ns, thread->batch_runs);
     thread->batch_ns = thread->batch_reads = thread->batch_runs = 0;
+    return sleeps;
+}
+
+// The turn of another thread ends.
+INLINE void other_turn_ends(struct cpu *cpu, struct task_struct *task, __u64 now) {
+    __u64 own = difference(now - cpu->turn_begin, cpu->all_softirq - cpu->turn_all_softirq);
+    __u64 from = cpu->begin > cpu->turn_begin ? cpu->begin : cpu->turn_begin;
+    __u64 in_period = difference(now - from, cpu->period_softirq - cpu->turn_softirq);
+    // A thread of NAPI does the work of a softirq.
+    if (task->comm[0] == 'n' && task->comm[1] == 'a' && task->comm[2] == 'p' && task->comm[4] == '/') {
+        if (!cpu->begin)
+            cpu->begin = cpu->turn_begin;
+        cpu->period_softirq += own;
+        cpu->softirq_end = now;
+        return;
+    }
+    cpu->other_ns += own;
+    if (cpu->priority && (__u32)task->static_prio >= cpu->priority + LOWER_PRIORITY)
+        cpu->yielding_ns += own;
+    if (cpu->begin)
+        cpu->period_other += in_period;
 }
 
 SEC("tp_btf/sched_switch")
@@ -263,19 +289,32 @@ int turn_changes(__u64 *arguments) {
     if (!cpu)
         return 0;
     cpu->service_runs++;
-    if (!before->pid) {
-        if (cpu->begin && now - cpu->idle_softirq_end > WAKE_NS)
-            period_ends(cpu, cpu->idle_softirq_end);
+    __u32 tgid = next->tgid;
+    int next_is_inside = next->pid && bpf_map_lookup_elem(&processes, &tgid);
+    if (cpu->is_inside) {
+        int sleeps = turn_ends(cpu, before, now, !arguments[0] && (__u32)arguments[3]);
+        if (!next_is_inside && cpu->begin) {
+            if (sleeps)
+                period_ends(cpu, now);
+            else
+                cpu->is_preempted = 1;
+        }
+    } else {
+        if (before->pid && cpu->turn_begin)
+            other_turn_ends(cpu, before, now);
+        if (cpu->begin && !cpu->is_preempted && now - cpu->softirq_end > WAKE_NS)
+            period_ends(cpu, cpu->softirq_end);
+    }
+    if (cpu->begin && now - cpu->begin > LONGEST_NS)
+        period_ends(cpu, now);
+    if (next_is_inside) {
         if (!cpu->begin)
             cpu->begin = now;
-    } else if (cpu->turn_begin && cpu->begin) {
-        turn_ends(cpu, before, now, arguments[0]);
+        cpu->is_preempted = 0;
     }
-    if (cpu->begin && (!next->pid || now - cpu->begin > LONGEST_NS)) {
-        period_ends(cpu, now);
-        cpu->begin = next->pid ? now : 0;
-    }
-    cpu->turn_begin = next->pid ? now : 0;
+    cpu->is_inside = next_is_inside;
+    cpu->turn_begin = now;
+    cpu->turn_all_softirq = cpu->all_softirq;
     cpu->turn_softirq = cpu->period_softirq;
     return 0;
 }

@@ -214,6 +214,7 @@ mod tests {
             softirq_use: 0.055,
             service_use: 0.144,
             other_use: 0.01,
+            yielding_use: 0.0,
             steal: 0.0,
         };
         let thread = ThreadDemand {

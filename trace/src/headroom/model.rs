@@ -44,6 +44,8 @@ pub struct CpuDemand {
     pub service_use: f64,
     /// Other processes, and softirqs of other traffic.
     pub other_use: f64,
+    /// Of `other_use`: programs of a priority so much lower that they give way to the service.
+    pub yielding_use: f64,
     /// Taken by the hypervisor.
     pub steal: f64,
 }
@@ -180,7 +182,12 @@ impl Demand {
 impl CpuDemand {
     /// The share that is left for the service.
     fn available(&self) -> f64 {
-        (1.0 - self.other_use - self.steal).max(0.0)
+        (1.0 - self.firm_use() - self.steal).max(0.0)
+    }
+
+    /// Other programs that do not give way.
+    pub(super) fn firm_use(&self) -> f64 {
+        (self.other_use - self.yielding_use).max(0.0)
     }
 
     fn softirq_demand(&self) -> Demand {

@@ -15,8 +15,8 @@ static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/headroom.bpf.o"));
 
 // Words of `struct cpu` and `struct thread` of bpf/headroom.bpf.c, and of the parts before their classes.
-const CPU_HEAD: usize = 8;
-const CPU_WORDS: usize = CPU_HEAD + 2 * CLASSES * CLASS_WORDS + 10;
+const CPU_HEAD: usize = 9;
+const CPU_WORDS: usize = CPU_HEAD + 2 * CLASSES * CLASS_WORDS + 13;
 const THREAD_HEAD: usize = 8;
 const THREAD_WORDS: usize = THREAD_HEAD + CLASSES * CLASS_WORDS;
 const CLASS_WORDS: usize = 4;
@@ -57,6 +57,7 @@ pub(super) struct CpuCounters {
     pub(super) softirq_ns: u64,
     pub(super) service_ns: u64,
     pub(super) other_ns: u64,
+    pub(super) yielding_ns: u64,
     pub(super) arrivals: u64,
     pub(super) reads: u64,
     /// Datagrams whose memory is in `truesize`.
@@ -120,11 +121,23 @@ impl HeadroomProgram {
 
 impl CpuCounters {
     fn of(words: &[u64; CPU_WORDS]) -> Self {
-        let [softirq_ns, service_ns, other_ns, arrivals, reads, sized, truesize, buffer] =
+        let [softirq_ns, service_ns, other_ns, yielding_ns, arrivals, reads, sized, truesize, buffer] =
             *words.first_chunk().unwrap_or(&[0; CPU_HEAD]);
         let classes = |at: usize| classes(&words[CPU_HEAD + at * CLASSES * CLASS_WORDS..]);
         let (softirq, service) = (classes(0), classes(1));
-        Self { softirq_ns, service_ns, other_ns, arrivals, reads, sized, truesize, buffer, softirq, service }
+        Self {
+            softirq_ns,
+            service_ns,
+            other_ns,
+            yielding_ns,
+            arrivals,
+            reads,
+            sized,
+            truesize,
+            buffer,
+            softirq,
+            service,
+        }
     }
 }
 

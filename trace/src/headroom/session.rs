@@ -120,6 +120,7 @@ impl<'h> HeadroomSession<'h> {
                 softirq_use: of_time(counted.softirq_ns - foreign),
                 service_use: of_time(counted.service_ns),
                 other_use: of_time(counted.other_ns + foreign),
+                yielding_use: of_time(counted.yielding_ns),
                 steal: steal(&self.last.times, &now.times, cpu),
             }
         });
@@ -192,6 +193,7 @@ impl CpuCounters {
             softirq_ns: self.softirq_ns - before.softirq_ns,
             service_ns: self.service_ns - before.service_ns,
             other_ns: self.other_ns - before.other_ns,
+            yielding_ns: self.yielding_ns - before.yielding_ns,
             arrivals: self.arrivals - before.arrivals,
             reads: self.reads - before.reads,
             sized: self.sized - before.sized,
