@@ -30,8 +30,8 @@ pub enum Backend {
         batch: u16,
     },
     /// AF_XDP (Linux 5.10): workers take requests from the device's queues before the network stack, and answer in place. They
-    /// serve the rest as with [`Mmsg`](Self::Mmsg), and all requests if AF_XDP cannot run; [`Server::fallbacks`](crate::Server::fallbacks) has the
-    /// reason.
+    /// serve the rest as with [`Mmsg`](Self::Mmsg), and all requests if AF_XDP cannot run;
+    /// [`Server::fallbacks`](crate::Server::fallbacks) has the reason.
     Xdp(AfXdpSettings),
 }
 
