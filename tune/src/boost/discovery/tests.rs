@@ -341,8 +341,8 @@ fn two_programs() -> Tree {
 fn two_programs_on_a_port_are_told_apart_by_a_process() {
     assert_eq!(
         two_programs().refusal(&port(53)),
-        "several servers are on this port: dnsmasq (192.168.0.1:53, --pid 50) and unbound (127.0.0.1:53, --pid 60): say \
-         which with --pid"
+        "several servers are on this port: dnsmasq (192.168.0.1:53, --pid 50) and unbound (127.0.0.1:53, --pid 60): \
+         choose one with --pid"
     );
     let server = two_programs().observe(&pid(60)).expect("a server");
     assert_eq!((server.name.as_str(), pids(&server)), ("unbound", vec![(60, true)]));
