@@ -300,15 +300,15 @@ def test_rolling(fleet):
 
 
 def test_boost(fleet):
-    fleet.serve("host1", "5k", "--sockets", "reuseport", "--no-pin")
+    fleet.serve("host1", "5k")
     inventory, plays = fleet.inventory(["host1"]), {}
     for state in ("applied", "undone"):
         plays[state] = fleet.directory / (state + ".yml")
-        task = "linerate.linerate.linerate_boost: {program: '{{ linerate_program }}', port: 7777, state: %s, measure: %s}"
-        task %= (state, "never")
+        task = "linerate.linerate.linerate_boost: {program: '{{ linerate_program }}', port: 7777, state: %s, receive_buffer: 4000000, steer: false, pin: false}"
+        task %= state
         plays[state].write_text("- hosts: all\n  gather_facts: false\n  tasks: [{name: Boost, %s}]\n" % task)
     recap, output, status = fleet.play(str(plays["applied"]), inventory, {}, "--check", "--diff")
-    assert status == 0 and recap["host1"]["changed"] == 1 and "steering" in output, output
+    assert status == 0 and recap["host1"]["changed"] == 1 and "receive_buffer" in output, output
     for state in plays:
         for changed in (1, 0):
             recap, output, status = fleet.play(str(plays[state]), inventory, {}, "--diff")

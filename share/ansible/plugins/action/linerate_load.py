@@ -1,4 +1,5 @@
 """Compares a host's clock with the controller's and gives the host its part of the load."""
+import re
 import time
 
 from ansible import context
@@ -15,6 +16,8 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": "%d generators need --forks %d" % (len(hosts), len(hosts))}
         clock = self.clock()
         bound = float(args.pop("max_clock_offset", 0.05))
+        if clock is None:
+            return {**result, "failed": True, "msg": "the host's clock cannot be read: date +%s.%N prints no number"}
         result["clock"] = clock
         off = abs(clock["ahead_seconds"]) - clock["uncertain_seconds"]
         if off > bound:
@@ -31,7 +34,11 @@ class ActionModule(ActionBase):
         readings = []
         for _ in range(5):
             before = time.time()
-            told = self._low_level_execute_command("date +%s.%N")["stdout"].strip()
+            told = self._low_level_execute_command("date +%s.%N")["stdout"]
             after = time.time()
-            readings.append({"ahead_seconds": float(told) - (before + after) / 2, "uncertain_seconds": (after - before) / 2})
-        return min(readings, key=lambda reading: reading["uncertain_seconds"])
+            # A login shell may print something before it.
+            words = re.findall(r"^\d+\.\d+\s*$", told, re.M)
+            if words:
+                ahead = float(words[-1]) - (before + after) / 2
+                readings.append({"ahead_seconds": ahead, "uncertain_seconds": (after - before) / 2})
+        return min(readings, key=lambda reading: reading["uncertain_seconds"], default=None)

@@ -7,6 +7,8 @@ extends_documentation_fragment: [linerate.linerate.scope, linerate.linerate.scop
 options:
   anyway: {description: Steer also if the server may keep client state in one thread., type: bool, default: false}
   pin: {description: Pin the threads of the server., type: bool, default: true}
+  steer: {description: Steer its sockets., type: bool, default: true}
+  receive_buffer: {description: "Enlarge receive buffers to at least this many bytes.", type: int}
 """
 EXAMPLES = r"""
 - name: Boost the name server
@@ -26,7 +28,8 @@ from ansible_collections.linerate.linerate.plugins.module_utils.command import C
 
 class Boost(Changes):
     def apply_words(self):
-        return self.scope() + options(anyway=self.params["anyway"], no_pin=not self.params["pin"])
+        left_out = options(no_pin=not self.params["pin"], no_steer=not self.params["steer"])
+        return self.scope() + left_out + options(**{key: self.params[key] for key in ("anyway", "receive_buffer")})
 
     def plan(self):
         report = self.document("linerate.boost/2", "boost", "plan", *self.apply_words(), *self.place)[0]["result"]
@@ -40,7 +43,8 @@ class Boost(Changes):
 
 
 def main():
-    own = {"anyway": {"type": "bool", "default": False}, "pin": {"type": "bool", "default": True}}
+    yes = {"type": "bool", "default": True}
+    own = {"anyway": {"type": "bool", "default": False}, "pin": yes, "steer": yes, "receive_buffer": {"type": "int"}}
     module = AnsibleModule({**SCOPE, **CHANGES, **own}, supports_check_mode=True)
     Boost(module, "linerate.boost-apply/2", "boost").main()
 
