@@ -415,6 +415,8 @@ def main():
     parser.add_argument("program")
     parser.add_argument("tests", nargs="*")
     arguments = parser.parse_args()
+    # The hosts are removed, however the run ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     tests = {name[5:]: test for name, test in globals().items() if name.startswith("test_")}
     for name in arguments.tests or tests:
         began = time.monotonic()
