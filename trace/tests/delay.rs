@@ -19,7 +19,9 @@ use rustix::thread::{CpuSet as Mask, Pid, sched_setaffinity};
 const PORT: u16 = 5353;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Requests whose slowest 1 % are enough to have one most frequent reason.
-const ENOUGH: u64 = 2000;
+const ENOUGH: u64 = 1000;
+/// Other programs on this machine may be the reason, too: what a run may be repeated for.
+const ATTEMPTS: usize = 4;
 
 /// All of these take the machine's CPUs.
 fn machine() -> MutexGuard<'static, ()> {
@@ -145,21 +147,35 @@ impl DelayScene {
         self.end_server();
     }
 
+    /// Observes until this is the reason of most of the slowest requests.
+    fn must_be_because(&self, session: &mut DelaySession, stages: &[DelayStage], cause: &DelayCause) {
+        let mut seen = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let reasons = self.observe(session).reasons;
+            let first = reasons.first().expect("a reason");
+            if stages.contains(&first.stage) && first.cause == *cause {
+                return self.end();
+            }
+            seen.push(reasons);
+        }
+        self.end();
+        panic!("{seen:#?}");
+    }
+
     fn observe(&self, session: &mut DelaySession) -> DelayReport {
-        loop {
+        drop(session.take_report(&self.host));
+        for _ in 0..60 {
             session.wait(&self.host, Duration::from_millis(500), &|| false).expect("observed");
-            let report = session.report(&self.host);
-            if report.requests >= ENOUGH {
-                return report;
+            if session.requests() >= ENOUGH {
+                break;
             }
         }
+        session.report(&self.host)
     }
 }
 
-/// What made most of the slowest requests slow.
-fn reason(report: &DelayReport) -> (DelayStage, &DelayCause) {
-    let reason = report.reasons.first().expect("a reason");
-    (reason.stage, &reason.cause)
+fn thread_cause(name: &str) -> DelayCause {
+    DelayCause::OtherThread { thread: name.to_owned() }
 }
 
 #[test]
@@ -210,7 +226,7 @@ fn a_server_that_sleeps_is_the_reason() {
     let _machine = machine();
     let Some(scene) = DelayScene::new(NAME) else { return };
     let Some(mut session) = scene.session(NAME) else { return };
-    let report = thread::scope(|scope| {
+    thread::scope(|scope| {
         let sleeps = |number: u64| {
             if number.is_multiple_of(80) {
                 thread::sleep(Duration::from_millis(1));
@@ -218,12 +234,9 @@ fn a_server_that_sleeps_is_the_reason() {
         };
         scene.serve(scope, 1, || (), sleeps);
         scope.spawn(|| scene.ask(1, 64));
-        let report = scene.observe(&mut session);
-        scene.end();
-        report
+        let slept = DelayCause::ServerSlept { thread: "server".to_owned() };
+        scene.must_be_because(&mut session, &[DelayStage::Server], &slept);
     });
-    let slept = DelayCause::ServerSlept { thread: "server".to_owned() };
-    assert_eq!(reason(&report), (DelayStage::Server, &slept), "{:?}", report.reasons);
 }
 
 #[test]
@@ -232,21 +245,16 @@ fn a_process_on_the_cpu_of_the_server_is_the_reason() {
     let _machine = machine();
     let Some(scene) = DelayScene::new(NAME) else { return };
     let Some(mut session) = scene.session(NAME) else { return };
-    let report = thread::scope(|scope| {
+    thread::scope(|scope| {
         scene.serve(scope, 1, || nice(10), |_| ());
-        scene.burn(scope, 1, 0);
-        scope.spawn(|| scene.ask(1, 64));
-        let report = scene.observe(&mut session);
-        scene.end();
-        report
+        scene.burn(scope, 1, -10);
+        scope.spawn(|| {
+            pin(None, 0);
+            scene.ask(1, 64);
+        });
+        let stages = [DelayStage::WakeUp, DelayStage::Server];
+        scene.must_be_because(&mut session, &stages, &thread_cause("burner"));
     });
-    let (stage, cause) = reason(&report);
-    assert!(
-        matches!(cause, DelayCause::OtherThread { thread } if thread == "burner"),
-        "{:?}",
-        report.reasons
-    );
-    assert!(matches!(stage, DelayStage::WakeUp | DelayStage::Server), "{:?}", report.reasons);
 }
 
 #[test]
@@ -265,25 +273,19 @@ fn a_process_on_the_cpu_of_the_softirq_is_the_reason() {
     fs::write(device.join("threaded"), "1").expect("Linux 5.12");
     let threads: Vec<i32> = napi_threads().into_iter().filter(|pid| !before.contains(pid)).collect();
     assert!(!threads.is_empty());
-    threads.iter().for_each(|pid| pin(Pid::from_raw(*pid), 1));
-    let report = thread::scope(|scope| {
+    for pid in threads {
+        pin(Pid::from_raw(pid), 1);
+        rustix::process::setpriority_process(Pid::from_raw(pid), 10).expect("root may");
+    }
+    thread::scope(|scope| {
         scene.serve(scope, 0, || (), |_| ());
         scene.burn(scope, 1, -10);
         scope.spawn(|| {
             pin(None, 0);
             scene.ask(1, 64);
         });
-        let report = scene.observe(&mut session);
-        scene.end();
-        report
+        scene.must_be_because(&mut session, &[DelayStage::Softirq], &thread_cause("burner"));
     });
-    let (stage, cause) = reason(&report);
-    assert!(
-        matches!(cause, DelayCause::OtherThread { thread } if thread == "burner"),
-        "{:?}",
-        report.reasons
-    );
-    assert_eq!(stage, DelayStage::Softirq, "{:?}", report.reasons);
 }
 
 fn napi_threads() -> Vec<i32> {
@@ -307,13 +309,10 @@ fn a_full_queueing_discipline_is_the_reason() {
     if let Err(why) = made.expect("run") {
         return skip(NAME, why);
     }
-    let report = thread::scope(|scope| {
+    thread::scope(|scope| {
         scene.serve(scope, 1, || (), |_| ());
-        scope.spawn(|| scene.ask(20, 1000));
-        let report = scene.observe(&mut session);
-        scene.end();
-        report
+        scope.spawn(|| scene.ask(40, 1000));
+        let qdisc = DelayCause::Qdisc { interface: "eth0".to_owned() };
+        scene.must_be_because(&mut session, &[DelayStage::Transmit], &qdisc);
     });
-    let qdisc = DelayCause::Qdisc { interface: "eth0".to_owned() };
-    assert_eq!(reason(&report), (DelayStage::Transmit, &qdisc), "{:?}", report.reasons);
 }

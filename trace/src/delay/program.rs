@@ -1,6 +1,6 @@
 //! Loads the BPF programs and reads what they recorded.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aya::maps::{Array, MapData, PerCpuArray, PerCpuValues};
 use aya::util::nr_cpus;
@@ -18,6 +18,8 @@ static OBJECT: &[u8] =
 /// `CHUNK_EVENTS` in bpf/delay.bpf.c.
 pub(super) const CHUNK_EVENTS: u64 = 1024;
 const CHUNK_WORDS: usize = 1024 * EVENT_WORDS;
+/// Interval of the check for room.
+const PATIENCE: Duration = Duration::from_millis(10);
 /// Of an event in the kernel.
 pub(super) const EVENT_BYTES: u64 = 32;
 
@@ -100,12 +102,19 @@ impl DelayTracer {
         self.programs.detach(WHAT, &PROGRAMS)
     }
 
-    /// Records for a time, while the programs are attached.
+    /// Records for a time, or until a CPU's room is nearly used up, while the programs are attached.
     pub(super) fn record(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
         self.empty()?;
         let begin = monotonic_ns();
         self.set_recording(1)?;
-        std::thread::sleep(duration);
+        let full = self.events_per_cpu / 10 * 9;
+        let begun = Instant::now();
+        while begun.elapsed() < duration {
+            std::thread::sleep(duration.saturating_sub(begun.elapsed()).min(PATIENCE));
+            if self.programs.of_each_cpu::<u64>(WHAT, "positions")?.iter().any(|written| *written > full) {
+                break;
+            }
+        }
         self.set_recording(0)?;
         let end = monotonic_ns();
         // Programs that saw an open window have written their event by then.

@@ -16,16 +16,16 @@ use crate::programs::RunCounting;
 use crate::window;
 
 /// Limit of the measurement, programs and analysis together, as a share of one CPU.
-pub const DELAY_BUDGET: f64 = 0.03;
+pub const DELAY_BUDGET: f64 = 0.02;
 
 // A request that takes longer than its window is not seen.
-const SHORTEST: Duration = Duration::from_millis(50);
+const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(500);
-const FIRST: Duration = Duration::from_millis(100);
+const FIRST: Duration = Duration::from_millis(50);
 
 /// Programs stay attached for shorter pauses.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 // Events of a CPU for which there is room: 4 MB, less where CPUs are many.
 const MOST_EVENTS: u64 = 128 * 1024;
@@ -86,17 +86,17 @@ impl DelaySession {
         let window = self.record(self.window)?;
         let records = self.summary.add(&window, &interfaces(host), |thread| comm(host, thread));
         let events = u64::try_from(window.events.len()).unwrap_or(0);
-        let programs = events as f64 * self.run_ns.value().copied().unwrap_or(0.0) / 1e9;
+        let programs = (events + window.lost) as f64 * self.run_ns.value().copied().unwrap_or(0.0) / 1e9;
         let process = window::thread_ns().saturating_sub(begun) as f64 / 1e9;
         self.program_seconds += programs;
         self.process_seconds += process;
-        let elapsed = self.window.as_secs_f64();
+        let elapsed = window.seconds();
         // No pause follows the last window, which the others make up for.
         let pause = ((programs + process) / (DELAY_BUDGET * 0.7) - elapsed).max(0.0);
         let pause = Duration::from_secs_f64(pause.min(LONGEST_PAUSE.as_secs_f64()));
         // As long as there is room for, and half as long where that would be a long pause.
         let room = self.tracer.events_per_cpu() as f64 * 0.7 / window.most_on_a_cpu.max(1) as f64;
-        let longest = if pause > LONGEST * 4 { self.window / 2 } else { self.window * 2 };
+        let longest = if pause > LONGEST * 2 { self.window / 2 } else { self.window * 2 };
         self.window = self.window.mul_f64(room.min(64.0)).min(longest).clamp(SHORTEST, LONGEST);
         if pause > SHORT_PAUSE {
             self.detach()?;
@@ -145,6 +145,11 @@ impl DelaySession {
                 process_cpu_share: self.process_seconds / seconds,
             },
         }
+    }
+
+    /// Requests of which every stage was seen.
+    pub fn requests(&self) -> u64 {
+        self.summary.requests()
     }
 
     /// The sum of the windows since the last call or the start, and starts anew.
