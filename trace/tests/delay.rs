@@ -19,7 +19,7 @@ use rustix::thread::{CpuSet as Mask, Pid, sched_setaffinity};
 const PORT: u16 = 5353;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Requests whose slowest 1 % are enough to have one most frequent reason.
-const ENOUGH: u64 = 1000;
+const ENOUGH: u64 = 600;
 /// Other programs on this machine may be the reason, too: what a run may be repeated for.
 const ATTEMPTS: usize = 4;
 
@@ -72,7 +72,8 @@ impl DelayScene {
 
     fn session(&self, test: &str) -> Option<DelaySession> {
         match self.lab.receiver().run(|| DelaySession::start(&self.host, PORT)).expect("run") {
-            Ok(session) => Some(session),
+            // Most of the time is observed, so that tests are short.
+            Ok(session) => Some(session.with_budget(0.5)),
             Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
                 skip(test, why);
                 None

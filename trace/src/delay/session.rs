@@ -35,6 +35,7 @@ const MOST_BYTES: u64 = 128 << 20;
 #[derive(Debug)]
 pub struct DelaySession {
     port: u16,
+    budget: f64,
     tracer: DelayTracer,
     is_attached: bool,
     begun: Instant,
@@ -63,6 +64,7 @@ impl DelaySession {
         let tracer = DelayTracer::load(port, events_per_cpu)?;
         Ok(Self {
             port,
+            budget: DELAY_BUDGET,
             tracer,
             is_attached: false,
             begun: Instant::now(),
@@ -75,6 +77,11 @@ impl DelaySession {
             process_seconds: 0.0,
             squeezes: squeezes(host),
         })
+    }
+
+    /// With another limit than [`DELAY_BUDGET`].
+    pub fn with_budget(self, budget: f64) -> Self {
+        Self { budget, ..self }
     }
 
     /// Records one window, and returns its requests and for how long to pause until the next.
@@ -92,7 +99,7 @@ impl DelaySession {
         self.process_seconds += process;
         let elapsed = window.seconds();
         // No pause follows the last window, which the others make up for.
-        let pause = ((programs + process) / (DELAY_BUDGET * 0.7) - elapsed).max(0.0);
+        let pause = ((programs + process) / (self.budget * 0.7) - elapsed).max(0.0);
         let pause = Duration::from_secs_f64(pause.min(LONGEST_PAUSE.as_secs_f64()));
         // As long as there is room for, and half as long where that would be a long pause.
         let room = self.tracer.events_per_cpu() as f64 * 0.7 / window.most_on_a_cpu.max(1) as f64;
