@@ -164,14 +164,17 @@ const PARTS: &[BoostPart] = &[
 ];
 
 impl BoostPart {
-    /// The plan for this part alone, with its own refusals.
+    /// The plan for this part alone. A part that neither pins nor steers has its own refusals only: sockets that
+    /// cannot be steered do not matter to their options.
     fn plan(&self, server: &ObservedServer, path: &PacketPath) -> BoostPlan {
         let nothing = BoostChoice { no_pin: true, no_steer: true, ..BoostChoice::default() };
         let mut choice = nothing.clone();
         (self.choose)(&mut choice);
         let mut plan = plan::make(server, path, &choice);
-        let others = plan::make(server, path, &nothing).refusals;
-        plan.refusals.retain(|refusal| !others.contains(refusal));
+        if choice.no_pin && choice.no_steer {
+            let others = plan::make(server, path, &nothing).refusals;
+            plan.refusals.retain(|refusal| !others.contains(refusal));
+        }
         plan
     }
 }
