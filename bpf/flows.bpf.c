@@ -27,6 +27,8 @@ struct sk_buff {
 // Set before the programs are loaded: inode of the network namespace, and a bit a port.
 const volatile __u32 network = 0;
 const volatile __u8 ports[8192] = {};
+// A reply later than this after its request is slow; 0: replies are not timed.
+const volatile __u32 slow_us = 0;
 
 // 0 before the change, 1 after it.
 struct {
@@ -48,7 +50,10 @@ struct flow {
     __u32 replies[2];
     // Requests since the last reply.
     __u32 waiting;
-    __u32 unused;
+    // When the oldest of them came, and how many replies to such were timed and slow.
+    __u32 asked_us;
+    __u32 timed;
+    __u32 slow;
 };
 
 struct {
@@ -71,10 +76,17 @@ INLINE void count(const struct client *client, int is_reply) {
         if (!flow)
             return;
     }
+    __u32 time_us = slow_us ? bpf_ktime_get_ns() / 1000 : 0;
     if (is_reply) {
         __sync_fetch_and_add(&flow->replies[at], 1);
+        if (slow_us && flow->waiting) {
+            __sync_fetch_and_add(&flow->timed, 1);
+            __sync_fetch_and_add(&flow->slow, time_us - flow->asked_us > slow_us);
+        }
         flow->waiting = 0;
     } else {
+        if (!flow->waiting)
+            flow->asked_us = time_us;
         __sync_fetch_and_add(&flow->requests[at], 1);
         __sync_fetch_and_add(&flow->waiting, 1);
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -57,6 +58,9 @@ pub(crate) struct LadderArgs {
     /// End the run and restore everything once real clients lose more than this share of their requests
     #[arg(long, value_name = "RATIO", requires = "port", value_parser = quantity::parse_share)]
     guard_loss: Option<f64>,
+    /// End the run and restore everything once more than 1 % of the replies to real clients take longer, such as 5ms
+    #[arg(long, value_name = "TIME", requires = "port", value_parser = quantity::parse_duration)]
+    guard_p99: Option<Duration>,
     /// Profile: a name (`tune profiles` lists them) or a file such as ./mine.toml
     #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server", value_parser = SuggestedValues::profiles(), hide_possible_values = true)]
     goal: String,
@@ -133,6 +137,7 @@ impl LadderArgs {
         }
         run.max_rate_per_second = self.max_rate;
         run.guard_loss_ratio = self.guard_loss;
+        run.guard_p99_ns = self.guard_p99.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         if self.keep_better {
             run.policy = KeepPolicy::KeepBetter;
         }

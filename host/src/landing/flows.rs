@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
 
 use aya::Ebpf;
 use aya::maps::Array;
@@ -52,18 +53,24 @@ pub struct AddressCounts {
     pub ports: usize,
     pub requests: u64,
     pub replies: u64,
+    /// Replies that were timed, each from the oldest request that had none until then, and those
+    /// that took longer than the limit.
+    pub timed: u64,
+    pub slow: u64,
 }
 
 impl FlowWatch {
     /// Starts to count the UDP packets of these ports in the calling thread's network namespace, as
-    /// before the change.
+    /// before the change. A reply is slow if it leaves later than `slow` (us to 71 minutes) after its request came;
+    /// without a limit replies are not timed.
     ///
     /// # Errors
     /// [`HostError::Call`] with the kernel's reason, [`HostError::NotLive`] for a capture.
-    pub fn start(host: &Host, ports: &[u16]) -> Result<Self, HostError> {
+    pub fn start(host: &Host, ports: &[u16], slow: Option<Duration>) -> Result<Self, HostError> {
         if !host.is_live() {
             return Err(HostError::NotLive { what: WHAT.to_owned() });
         }
+        let slow_us = slow.map_or(0, |limit| u32::try_from(limit.as_micros()).unwrap_or(u32::MAX).max(1));
         let start = || {
             let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
             bpf::attached(
@@ -71,6 +78,7 @@ impl FlowWatch {
                 |loader| {
                     loader.override_global("network", &network, true);
                     loader.override_global("ports", ports.as_slice(), true);
+                    loader.override_global("slow_us", &slow_us, true);
                 },
                 &PROGRAMS,
             )
@@ -95,13 +103,16 @@ impl FlowWatch {
     /// Requests and replies by client address since the start. A reply to a client without a request is not counted.
     pub fn by_address(&self) -> Result<BTreeMap<IpAddr, AddressCounts>, HostError> {
         let mut counts: BTreeMap<IpAddr, AddressCounts> = BTreeMap::new();
-        for ([a, b, c, d, _], [requests, later_requests, replies, later_replies, ..]) in self.flows()? {
+        for ([a, b, c, d, _], flow) in self.flows()? {
+            let [requests, later_requests, replies, later_replies, _, _, timed, slow] = flow.map(u64::from);
             let bytes: Vec<u8> = [a, b, c, d].into_iter().flat_map(u32::to_ne_bytes).collect();
             let address = <[u8; 16]>::try_from(bytes).map(Ipv6Addr::from).unwrap_or(Ipv6Addr::UNSPECIFIED);
             let own = counts.entry(address.to_canonical()).or_default();
             own.ports += 1;
-            own.requests += u64::from(requests) + u64::from(later_requests);
-            own.replies += u64::from(replies) + u64::from(later_replies);
+            own.requests += requests + later_requests;
+            own.replies += replies + later_replies;
+            own.timed += timed;
+            own.slow += slow;
         }
         Ok(counts)
     }
@@ -109,16 +120,16 @@ impl FlowWatch {
     /// Clients (address and port) that fit the table. Requests of others are not counted.
     pub const MOST_CLIENTS: usize = 16_384;
 
-    fn flows(&self) -> Result<BTreeMap<[u32; 5], [u32; 6]>, HostError> {
+    fn flows(&self) -> Result<BTreeMap<[u32; 5], [u32; 8]>, HostError> {
         bpf::entries(&self.object, "flows").map_err(call)
     }
 }
 
 impl FlowCounts {
     /// From values of `struct flow` in bpf/flows.bpf.c.
-    fn of(flows: impl IntoIterator<Item = [u32; 6]>) -> Self {
+    fn of(flows: impl IntoIterator<Item = [u32; 8]>) -> Self {
         let mut counts = Self::default();
-        for [requests_before, requests_after, replies_before, replies_after, waiting, _] in flows {
+        for [requests_before, requests_after, replies_before, replies_after, waiting, ..] in flows {
             let known =
                 replies_before >= KNOWN && u64::from(replies_before) * 10 >= u64::from(requests_before) * 9;
             let (served, waits) = (replies_after > 0, replies_after == 0 && waiting > 0);
@@ -147,19 +158,19 @@ mod tests {
     fn a_client_is_silenced_when_it_waits_and_was_answered_before() {
         let flows = [
             // Answered before and after; answered before only.
-            [90, 50, 90, 49, 1, 0],
-            [90, 50, 90, 0, 50, 0],
+            [90, 50, 90, 49, 1, 0, 0, 0],
+            [90, 50, 90, 0, 50, 0, 0, 0],
             // No requests since the change, and none waiting.
-            [90, 0, 90, 0, 0, 0],
+            [90, 0, 90, 0, 0, 0, 0, 0],
             // The last request came just before the change.
-            [91, 0, 90, 0, 1, 0],
+            [91, 0, 90, 0, 1, 0, 0, 0],
             // One port per request; a client that was never answered well.
-            [1, 0, 0, 0, 1, 0],
-            [90, 50, 30, 0, 110, 0],
-            [0, 1, 0, 1, 0, 0],
+            [1, 0, 0, 0, 1, 0, 0, 0],
+            [90, 50, 30, 0, 110, 0, 0, 0],
+            [0, 1, 0, 1, 0, 0, 0, 0],
             // Half of its packets go to a thread that does not know the client, as measured with
             // coturn.
-            [27, 32, 27, 17, 0, 0],
+            [27, 32, 27, 17, 0, 0, 0, 0],
         ];
         let counts = FlowCounts::of(flows);
         assert_eq!(counts, FlowCounts { silenced: 2, curtailed: 1, answered: 1, waiting: 4, served: 3 });

@@ -195,7 +195,7 @@ fn what_waited_before_the_look_began_came_before() {
 fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
     let test = "clients_are_told_apart_by_whether_they_are_answered_after_a_change";
     let (server, port, _) = bound("127.0.0.1:0");
-    let mut watch = match FlowWatch::start(&Host::live(), &[port]) {
+    let mut watch = match FlowWatch::start(&Host::live(), &[port], None) {
         Ok(watch) => watch,
         Err(error) if error.is_denied() || error.is_unsupported() => return skip(test, error),
         Err(error) => panic!("{error}"),

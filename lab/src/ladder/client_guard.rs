@@ -1,4 +1,4 @@
-//! Observes the real clients of a server during a run, and ends the run if they lose too many requests.
+//! Observes the real clients of a server during a run, and ends the run if they lose too many requests or wait too long.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,13 +11,34 @@ use std::time::{Duration, Instant};
 use linerate_host::landing::{AddressCounts, FlowWatch};
 use linerate_host::{Host, HostError};
 
+use crate::ladder::config::LadderConfig;
+
 /// Time between two readings.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Requests from which on a loss is judged, or the time after which fewer are.
 const ENOUGH_REQUESTS: u64 = 50;
 const ENOUGH_TIME: Duration = Duration::from_secs(3);
-/// Fewer missing replies may belong to requests that are under way at a reading.
+/// Fewer missing replies may belong to requests that are under way at a reading; fewer slow ones may be chance.
 const MISSING: u64 = 3;
+/// More slow replies than this share put the 99th percentile over its limit.
+const SLOW_RATIO: f64 = 0.01;
+
+/// What real clients may lose, and how long they may wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientLimits {
+    /// The share of their requests.
+    pub(crate) loss_ratio: Option<f64>,
+    /// The 99th percentile of the time from a request at the interface to its reply there.
+    pub(crate) p99: Option<Duration>,
+}
+
+impl ClientLimits {
+    pub(crate) fn of(config: &LadderConfig) -> Option<Self> {
+        let limits =
+            Self { loss_ratio: config.guard_loss_ratio, p99: config.guard_p99_ns.map(Duration::from_nanos) };
+        (limits.loss_ratio.is_some() || limits.p99.is_some()).then_some(limits)
+    }
+}
 
 /// A thread that reads the requests and replies of all clients but the generators.
 #[derive(Debug)]
@@ -28,25 +49,25 @@ pub(crate) struct ClientGuard {
 }
 
 impl ClientGuard {
-    /// Sets `cancel` once clients other than `generators` lose more than `max_loss` of their requests to `port`.
+    /// Sets `cancel` once the requests of clients other than `generators` to `port` exceed a limit.
     pub(crate) fn start(
         host: &Host,
         port: u16,
         generators: Vec<IpAddr>,
-        max_loss: f64,
+        limits: ClientLimits,
         cancel: Arc<AtomicBool>,
     ) -> Result<Self, HostError> {
         // In this thread, whose network namespace is the server's.
-        let mut flows = FlowWatch::start(host, &[port])?;
+        let mut flows = FlowWatch::start(host, &[port], limits.p99)?;
         let (end, ended) = mpsc::channel();
         let verdict = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&verdict);
+        let shared = Arc::clone(&verdict);
         let thread = std::thread::spawn(move || {
-            let mut window = GuardWindow::new(generators, max_loss);
+            let mut window = GuardWindow::new(generators, limits);
             while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let why = window.look(&mut flows, port).unwrap_or_else(|error| Some(error.to_string()));
                 if why.is_some() {
-                    *told.lock().unwrap_or_else(PoisonError::into_inner) = why;
+                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = why;
                     cancel.store(true, Ordering::Relaxed);
                     return;
                 }
@@ -74,14 +95,14 @@ impl Drop for ClientGuard {
 #[derive(Debug)]
 struct GuardWindow {
     generators: Vec<IpAddr>,
-    max_loss: f64,
+    limits: ClientLimits,
     before: BTreeMap<IpAddr, AddressCounts>,
     began: Instant,
 }
 
 impl GuardWindow {
-    fn new(generators: Vec<IpAddr>, max_loss: f64) -> Self {
-        Self { generators, max_loss, before: BTreeMap::new(), began: Instant::now() }
+    fn new(generators: Vec<IpAddr>, limits: ClientLimits) -> Self {
+        Self { generators, limits, before: BTreeMap::new(), began: Instant::now() }
     }
 
     fn look(&mut self, flows: &mut FlowWatch, port: u16) -> Result<Option<String>, HostError> {
@@ -90,7 +111,7 @@ impl GuardWindow {
         let ports: usize = counts.values().map(|counts| counts.ports).sum();
         if ports * 2 > FlowWatch::MOST_CLIENTS {
             // A full table has no room for new clients.
-            *flows = FlowWatch::start(&Host::live(), &[port])?;
+            *flows = FlowWatch::start(&Host::live(), &[port], self.limits.p99)?;
             self.before.clear();
         }
         Ok(why)
@@ -104,22 +125,31 @@ impl GuardWindow {
             clients().map(|(address, counts)| of(counts).saturating_sub(before(address))).sum()
         };
         let (requests, replies) = (since(|counts| counts.requests), since(|counts| counts.replies));
+        let (timed, slow) = (since(|counts| counts.timed), since(|counts| counts.slow));
         let seconds = now.saturating_duration_since(self.began);
         if requests < ENOUGH_REQUESTS && seconds < ENOUGH_TIME {
             return None;
         }
         self.before.clone_from(counts);
         self.began = now;
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let missing = requests.saturating_sub(replies);
-        let ratio = missing as f64 / requests.max(1) as f64;
-        (missing >= MISSING && ratio > self.max_loss).then(|| {
-            format!(
-                "real clients lost {missing} of {requests} requests ({:.1} %) within {:.1} s, and --guard-loss allows {:.1} %",
-                ratio * 100.0,
-                seconds.as_secs_f64(),
-                self.max_loss * 100.0
-            )
-        })
+        let lost = share(missing, requests);
+        let within = format!("within {:.1} s", seconds.as_secs_f64());
+        if let Some(most) = self.limits.loss_ratio.filter(|most| missing >= MISSING && lost > *most) {
+            return Some(format!(
+                "real clients lost {missing} of {requests} requests ({:.1} %) {within}, and --guard-loss allows {:.1} %",
+                lost * 100.0,
+                most * 100.0
+            ));
+        }
+        let most = self.limits.p99.filter(|_| slow >= MISSING && share(slow, timed) > SLOW_RATIO)?;
+        Some(format!(
+            "{slow} of {timed} replies to real clients ({:.1} %) took longer than {:.3} ms {within}, and --guard-p99 \
+             allows 1 %",
+            share(slow, timed) * 100.0,
+            most.as_secs_f64() * 1e3
+        ))
     }
 }
 
@@ -131,13 +161,36 @@ mod tests {
     const GENERATOR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
     fn counts(client: (u64, u64), generator: (u64, u64)) -> BTreeMap<IpAddr, AddressCounts> {
-        let of = |(requests, replies)| AddressCounts { ports: 1, requests, replies };
+        let of =
+            |(requests, replies)| AddressCounts { ports: 1, requests, replies, ..AddressCounts::default() };
         [(CLIENT, of(client)), (GENERATOR, of(generator))].into()
+    }
+
+    fn window() -> GuardWindow {
+        let limits = ClientLimits { loss_ratio: Some(0.01), p99: Some(Duration::from_millis(2)) };
+        GuardWindow::new(vec![GENERATOR], limits)
+    }
+
+    #[test]
+    fn slow_replies_to_real_clients_end_a_run() {
+        let mut window = window();
+        let mut counts = counts((300, 300), (9_000, 9_000));
+        counts.entry(GENERATOR).and_modify(|generator| (generator.timed, generator.slow) = (9_000, 9_000));
+        assert_eq!(window.judge(&counts, window.began), None);
+        let client = |slow| AddressCounts { ports: 1, requests: 700, replies: 700, timed: 400, slow };
+        counts.insert(CLIENT, client(4));
+        assert_eq!(window.judge(&counts, window.began), None, "one in a hundred");
+        counts.insert(CLIENT, AddressCounts { requests: 1_100, replies: 1_100, timed: 800, ..client(9) });
+        let why = window.judge(&counts, window.began).expect("slow replies");
+        assert!(
+            why.starts_with("5 of 400 replies to real clients (1.2 %) took longer than 2.000 ms"),
+            "{why}"
+        );
     }
 
     #[test]
     fn only_the_losses_of_real_clients_end_a_run() {
-        let mut window = GuardWindow::new(vec![GENERATOR], 0.01);
+        let mut window = window();
         let now = window.began;
         assert_eq!(window.judge(&counts((60, 59), (9_000, 100)), now), None, "one reply is under way");
         assert_eq!(window.judge(&counts((100, 60), (9_000, 100)), now), None, "too few since then");
@@ -147,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_client_that_asks_seldom_is_judged_after_some_time() {
-        let mut window = GuardWindow::new(vec![GENERATOR], 0.01);
+        let mut window = window();
         let late = window.began + ENOUGH_TIME;
         assert_eq!(window.judge(&counts((4, 1), (0, 0)), window.began), None);
         assert!(window.judge(&counts((4, 1), (0, 0)), late).is_some());

@@ -34,6 +34,9 @@ pub struct LadderConfig {
     /// Share of their requests that real clients may lose until the run ends; `None`: they are not observed.
     #[serde(default)]
     pub guard_loss_ratio: Option<f64>,
+    /// Limit of the 99th percentile of the time that real clients wait for a reply; `None`: not observed.
+    #[serde(default)]
+    pub guard_p99_ns: Option<u64>,
     /// CPUs to use; empty: all CPUs that the process may use.
     pub cpus: Vec<u32>,
     /// Queues of the lab's receiver; `None`: one per CPU.
@@ -148,6 +151,7 @@ impl LadderConfig {
             max_loss_ratio: 0.001,
             max_rate_per_second: None,
             guard_loss_ratio: None,
+            guard_p99_ns: None,
             cpus: Vec::new(),
             queues: None,
             server: None,

@@ -20,7 +20,7 @@ use linerate_tune::plan::PlannedChange;
 use linerate_tune::transaction::{ChangeResult, ChangeTarget, TuneTransaction};
 
 use crate::ladder::boost_changes::{self, BoostChanges};
-use crate::ladder::client_guard::ClientGuard;
+use crate::ladder::client_guard::{ClientGuard, ClientLimits};
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::cpu_use::{self, CpuUse, SampleOwner};
 use crate::ladder::error::TestbedError;
@@ -125,11 +125,12 @@ impl<'a> HostTestbed<'a> {
 
     /// Starts the baseline server unless one runs already, and generators until it is the limit.
     pub(crate) fn begin(&mut self) -> Result<(), TestbedError> {
-        if let (Some(_), Some(max_loss)) = (&self.setup.program, self.sampler.config.guard_loss_ratio) {
+        if let (Some(_), Some(limits)) = (&self.setup.program, ClientLimits::of(self.sampler.config)) {
             let (host, port) = (&self.setup.host, self.setup.service.address.port());
             let (sources, cancel) = (self.senders.sources().to_vec(), Arc::clone(&self.sampler.cancel));
-            let guard = ClientGuard::start(host, port, sources, max_loss, cancel);
-            let guard = guard.map_err(|error| TestbedError::Server(format!("--guard-loss: {error}")))?;
+            let guard = ClientGuard::start(host, port, sources, limits, cancel);
+            let guard = guard
+                .map_err(|error| TestbedError::Server(format!("real clients cannot be observed: {error}")))?;
             self.clients = Some(guard);
         }
         let begun = self.begin_load();

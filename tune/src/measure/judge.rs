@@ -9,6 +9,10 @@ const STEADY: f64 = 0.1;
 // A service with fewer replies per datagram does not reply, as a syslog server.
 const REPLIES: f64 = 0.1;
 
+// Softirqs of a sample without a tick of 10 ms took some time, too. As zero, it would be an outlier on the logarithms
+// that ratios are made of.
+const HALF_TICK_NS: u64 = 5_000_000;
+
 /// A figure of a service, and the smallest difference that counts. Figures of one host differ by less from one window
 /// to the next while nothing is changed.
 struct FigureRule {
@@ -74,7 +78,7 @@ const RULES: [FigureRule; 7] = [
         tolerance_ratio: 0.5,
         least_difference: 0.0,
         depends_on_load: true,
-        value: |sample, replies| sample.per_transaction(sample.softirq_cpu_ns?, replies),
+        value: |sample, replies| sample.per_transaction(sample.softirq_cpu_ns?.max(HALF_TICK_NS), replies),
     },
     FigureRule {
         key: "highest_softirq_cpu_ns_per_transaction",
@@ -82,7 +86,9 @@ const RULES: [FigureRule; 7] = [
         tolerance_ratio: 0.5,
         least_difference: 0.0,
         depends_on_load: true,
-        value: |sample, replies| sample.per_transaction(sample.highest_softirq_cpu_ns?, replies),
+        value: |sample, replies| {
+            sample.per_transaction(sample.highest_softirq_cpu_ns?.max(HALF_TICK_NS), replies)
+        },
     },
 ];
 
@@ -165,7 +171,7 @@ impl ChangeMeasurement {
 impl FigureRule {
     fn compare(&self, values: &[Vec<f64>; 2]) -> Result<RunFigure, String> {
         let interval = |samples: &Vec<f64>| -> Result<ConfidenceInterval, String> {
-            // A sample without replies or softirqs has no logarithm.
+            // A sample without replies has no logarithm.
             let positive: Vec<f64> = samples.iter().map(|value| value.max(1e-6)).collect();
             stats::interval(&positive).map_err(|error| error.to_string())
         };

@@ -330,7 +330,8 @@ impl BoostRun {
     /// Observes for a moment which clients get replies before the changes.
     fn watch_flows(&self, server: &ObservedServer) -> Result<Option<FlowWatch>> {
         let look = self.asked.look();
-        let flows = look.datagrams.then(|| FlowWatch::start(&self.host, &server.udp_ports()).ok()).flatten();
+        let flows =
+            look.datagrams.then(|| FlowWatch::start(&self.host, &server.udp_ports(), None).ok()).flatten();
         if flows.is_some() {
             self.interrupt.wait(Some(SOON.min(look.duration)))?;
         }

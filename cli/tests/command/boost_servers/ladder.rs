@@ -171,21 +171,27 @@ fn a_server_that_ends_ends_the_run() {
 }
 
 #[test]
-fn clients_that_lose_requests_end_the_run() {
+fn clients_that_lose_requests_or_wait_end_the_run() {
     let _machine = machine();
-    let Some(scene) = RunningNsd::up("clients_that_lose_requests_end_the_run") else { return };
+    let Some(scene) = RunningNsd::up("clients_that_lose_requests_or_wait_end_the_run") else { return };
     let rule = format!("ip daddr {CLIENT} udp sport {PORT} drop");
     let chain = "chain out { type filter hook output priority 0; RULE; }".replace("RULE", &rule);
     scene.host.scene.shell(&format!("nft 'table inet wall {{ {chain}; }}'"));
-    let before = scene.everything();
-    let client = scene.client();
-    let output = scene.ladder(&["--steps", "pin-threads", "--guard-loss", "5%"]).output().expect("started");
-    scene.client_ended(client);
-    let (out, err) = output_text(&output);
-    assert_eq!(output.status.code(), Some(2), "{out}{err}");
-    assert!(err.contains("real clients lost "), "{out}{err}");
-    assert_eq!(before, scene.everything());
-    scene.nothing_in_effect();
+    let ends = |limit: [&str; 2], why: &str| {
+        let before = scene.everything();
+        let client = scene.client();
+        let output = scene.ladder(&["--steps", "pin-threads", limit[0], limit[1]]).output().expect("started");
+        scene.client_ended(client);
+        let (out, err) = output_text(&output);
+        assert_eq!(output.status.code(), Some(2), "{out}{err}");
+        assert!(err.contains(why), "{out}{err}");
+        assert_eq!(before, scene.everything());
+        scene.nothing_in_effect();
+    };
+    ends(["--guard-loss", "5%"], "real clients lost ");
+    scene.host.scene.shell("nft delete table inet wall");
+    // No server answers within a microsecond.
+    ends(["--guard-p99", "1us"], "took longer than 0.001 ms");
 }
 
 #[test]
