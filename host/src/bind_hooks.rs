@@ -163,6 +163,8 @@ pub struct BoundSocket {
     pub local: SocketAddr,
     /// Memory of the datagrams in its buffer, bytes.
     pub queued: u64,
+    /// Datagrams that found the buffer full; `None` if the kernel does not report it.
+    pub drops: Option<u64>,
 }
 
 /// The UDP sockets that are bound to this port, on any address.
@@ -180,6 +182,7 @@ pub fn sockets_on(port: u16) -> io::Result<Vec<BoundSocket>> {
                 inode: socket.inode,
                 local: socket.local,
                 queued: socket.queued,
+                drops: socket.drops,
             }
         }));
     }

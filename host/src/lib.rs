@@ -27,6 +27,7 @@ mod reuseport;
 mod root;
 mod scope;
 pub mod setting;
+pub mod socket_redirect;
 pub mod stage;
 pub mod stats;
 mod summary;

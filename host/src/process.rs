@@ -4,6 +4,8 @@ pub(crate) mod copy;
 pub(crate) mod owners;
 pub(crate) mod task;
 
+pub use task::allowed_cpus;
+
 use crate::{Host, HostError, Known};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

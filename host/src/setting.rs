@@ -23,6 +23,7 @@ mod steering;
 mod sysctl;
 mod sysfs;
 mod thread_cpus;
+mod unit_drop_in;
 mod value;
 mod virtual_functions;
 
@@ -162,6 +163,11 @@ pub enum Setting {
         /// Start time in clock ticks since boot: a thread started later is another one.
         started: u64,
     },
+    /// linerate's drop-in of a systemd service: its text, or nothing.
+    UnitDropIn {
+        /// Such as `ntpd.service`.
+        unit: String,
+    },
 }
 
 impl Setting {
@@ -227,6 +233,7 @@ impl Setting {
             Setting::ThreadCpus { pid, tid, started } => {
                 Box::new(thread_cpus::ThreadKnob { pid: *pid, tid: *tid, started: *started })
             }
+            Setting::UnitDropIn { unit } => Box::new(unit_drop_in::UnitDropIn { unit }),
         }
     }
 
@@ -258,7 +265,8 @@ impl Setting {
             | Setting::IrqbalanceBans { .. }
             | Setting::Steering { .. }
             | Setting::Socket { .. }
-            | Setting::ThreadCpus { .. } => None,
+            | Setting::ThreadCpus { .. }
+            | Setting::UnitDropIn { .. } => None,
         }
     }
 

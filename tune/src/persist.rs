@@ -28,6 +28,7 @@ pub use document::{PersistFileError, PersistedSetting, PersistedSettings, SCHEMA
 pub use file::PlaceError;
 pub use identity::DeviceIdentity;
 pub use reapply::{GOAL, ReappliedSetting, ReapplyOutcome, ReapplyResult, reapply};
+pub(crate) use unit::{argument, is_expressible};
 pub use written::{RemovedFiles, StandingFiles, WrittenFiles, unpersist};
 
 /// The file of sysctls.
@@ -147,9 +148,11 @@ impl PersistFiles {
         if let ([(setting, _), more @ ..], []) = (of_processes.as_slice(), lasting.as_slice()) {
             return Err(PersistError::OfProcess { setting: setting.to_string(), more: more.len() });
         }
-        // In another boot irqbalance is another process, with which reapply makes new agreements.
-        let lasting =
-            lasting.into_iter().filter(|(setting, _)| !matches!(setting, Setting::IrqbalanceBans { .. }));
+        // In another boot irqbalance is another process, with which reapply makes new agreements. A drop-in is a file.
+        let is_written = |(setting, _): &&(Setting, SettingValue)| {
+            !matches!(setting, Setting::IrqbalanceBans { .. } | Setting::UnitDropIn { .. })
+        };
+        let lasting = lasting.into_iter().filter(is_written);
         let (sysctls, others): (Vec<_>, Vec<_>) =
             lasting.partition(|(setting, value)| is_for_sysctl_d(setting, value, lasts.init));
         let mut files = Vec::new();

@@ -10,6 +10,7 @@ mod run;
 mod sighting;
 mod status;
 mod undo;
+mod unit;
 mod watching;
 
 use std::process::ExitCode;
@@ -55,6 +56,8 @@ enum ReplicaAction {
     Run(run::BoostRunArgs),
     /// Run copies of a server in place of the one that has the port, without losing a request
     Replace(run::BoostReplaceArgs),
+    /// Have systemd start copies of a service's server, by a drop-in
+    Unit(unit::BoostUnitArgs),
     /// Let processes of a control group share ports, for supervisors that start the copies
     Attach(attach::BoostAttachArgs),
     /// Print lines after a prefix
@@ -67,6 +70,7 @@ impl BoostArgs {
         match self.replicas {
             Some(ReplicaAction::Run(run)) => return run.run(),
             Some(ReplicaAction::Replace(replace)) => return replace.run(),
+            Some(ReplicaAction::Unit(unit)) => return unit.run(),
             Some(ReplicaAction::Attach(attach)) => return attach.run(),
             Some(ReplicaAction::PrefixLines(lines)) => return lines.run(),
             None => {}

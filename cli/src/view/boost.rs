@@ -333,6 +333,8 @@ pub(crate) fn status(
     document.full = full;
     document.notes.extend(journal_note(status.trouble.as_ref(), &status.journal));
     document.sections = status.boosts.iter().map(|boost| boost_section(boost, command, full)).collect();
+    document.sections.extend(status.replicas.value().into_iter().flatten().map(replicas::set_section));
+    document.notes.extend(status.replicas.why().map(|why| format!("Replicas are unknown: {why}").into()));
     document
 }
 

@@ -182,7 +182,9 @@ impl ChangeSubject {
                 [only] => Self::Interface(only.interface.clone()),
                 _ => Self::Machine,
             },
-            Setting::Governor { .. } | Setting::Audit | Setting::SmtControl => Self::Machine,
+            Setting::Governor { .. } | Setting::Audit | Setting::SmtControl | Setting::UnitDropIn { .. } => {
+                Self::Machine
+            }
             Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => Self::Server,
             _ => Self::NetworkStack,
         }

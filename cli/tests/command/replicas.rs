@@ -3,6 +3,7 @@
 mod handover;
 mod scene;
 mod sticky;
+mod unit;
 
 use std::process::Command;
 

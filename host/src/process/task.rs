@@ -84,6 +84,11 @@ impl TaskStat {
     }
 }
 
+/// The affinity of the main thread of a process.
+pub fn allowed_cpus(host: &Host, pid: u32) -> Known<CpuSet> {
+    allowed(host, &format!("/proc/{pid}"))
+}
+
 /// `Cpus_allowed_list`.
 pub(crate) fn allowed(host: &Host, directory: &str) -> Known<CpuSet> {
     let path = format!("{directory}/status");

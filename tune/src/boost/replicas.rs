@@ -6,16 +6,22 @@
 //! and the name of the control group says whose the copies are.
 
 mod cgroup;
+mod drain;
 mod process;
+mod readiness;
 mod set;
 mod startup;
+mod state;
 mod steering;
 mod takeover;
+mod unit;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_host::stage::socket::SocketProtocol;
@@ -24,8 +30,10 @@ use linerate_host::{CpuSet, Host, HostError};
 use crate::boost::discovery::DiscoveryError;
 use cgroup::CgroupTree;
 pub use cgroup::ReplicaCgroup;
+pub use drain::ServerHandover;
 pub use set::ReplicaSet;
-pub use takeover::ServerHandover;
+pub use state::{CopyState, ReplicaSetState};
+pub use unit::{ReplicaUnit, ReplicaUnitError};
 
 /// Replaced by the number of the copy, from 0, in arguments and environment.
 pub const PLACEHOLDER: &str = "{replica}";
@@ -44,9 +52,21 @@ pub struct ReplicaConfig {
     /// Take the port over from the server that has it. The old server gets this time to reply after
     /// it has read its last datagram.
     pub takeover: Option<Duration>,
+    /// What each copy has to answer before it takes the port over.
+    pub probe: Option<ReplicaProbe>,
     /// Arguments of this program with which it prints the lines of its standard input after a
     /// prefix, which is added.
     pub prefix_lines: Vec<OsString>,
+}
+
+/// Asks the server at an address from a port, and returns the reason if no valid reply came.
+#[derive(Clone)]
+pub struct ReplicaProbe(pub Arc<dyn Fn(SocketAddr, u16) -> Result<(), String>>);
+
+impl fmt::Debug for ReplicaProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReplicaProbe")
+    }
 }
 
 /// Which copy gets a datagram.
@@ -87,8 +107,14 @@ pub enum ReplicaEvent {
         bound: Vec<SocketAddr>,
         after: Duration,
     },
-    /// The port was taken over.
+    /// The port was taken over, and the old server has ended.
     Replaced(ServerHandover),
+    /// Others have taken the port over: copies that end are not started again.
+    HandedOver,
+    /// Something failed while the copies serve.
+    Failed {
+        why: String,
+    },
     Ended {
         copy: u32,
         status: String,
@@ -125,11 +151,17 @@ pub enum ReplicaError {
     )]
     PortTaken { local: SocketAddr },
     #[error(
-        "{} is bound without SO_REUSEPORT, so no second server can bind it: start it with linerate boost run, then it \
-         can be replaced",
-        name(SocketProtocol::Udp, *local)
+        "several sockets are bound to {} without SO_REUSEPORT, and the kernel makes no group of them: start the server \
+         with linerate boost run once, then it can be replaced",
+        name(*protocol, *local)
     )]
-    NotReuseport { local: SocketAddr },
+    NotReuseport { protocol: SocketProtocol, local: SocketAddr },
+    #[error(
+        "the socket of {} is that of user {owner}, and the kernel lets only sockets of one user share a port: let the \
+         server bind as root and change its user after, or start it with linerate boost run once",
+        name(*protocol, *local)
+    )]
+    OtherUser { protocol: SocketProtocol, local: SocketAddr, owner: u32 },
     #[error("datagrams cannot be moved from one server to the other: {why}")]
     NotSteered { why: String },
     #[error(transparent)]

@@ -13,6 +13,7 @@ use super::delivery::DeliveryAgreement;
 use super::delivery::PlanConformity;
 use super::discovery::ObservedServer;
 use super::plan::{BoostChoice, BoostPlan, BoostRefusal, CpuAssignment, ServerAdvice};
+use super::replicas::ReplicaSetState;
 use crate::journal::record::UndoDeadline;
 use crate::journal::{JournalCorruption, LockHolder};
 use crate::measure::ChangeMeasurement;
@@ -80,6 +81,9 @@ pub struct BoostStatusReport {
     pub holder: Option<LockHolder>,
     /// The boosts in effect, the earliest first.
     pub boosts: Vec<ActiveBoost>,
+    /// Copies of servers that share a port.
+    #[serde(default)]
+    pub replicas: Known<Vec<ReplicaSetState>>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -221,7 +225,8 @@ impl BoostedServerState {
 }
 
 impl BoostStatusReport {
-    /// Whether a setting drifted, a socket is gone, or a socket is not read.
+    /// Whether a setting drifted, a socket is gone or not read, a copy is missing or left by a
+    /// linerate that was killed.
     #[must_use]
     pub fn needs_attention(&self) -> bool {
         let lacks_socket = |group: &SteeredGroup| match &group.steered {
@@ -229,7 +234,12 @@ impl BoostStatusReport {
             Known::Value(None) => true,
             Known::Unknown { .. } => false,
         };
+        let lacks_copy = |set: &ReplicaSetState| {
+            !set.is_supervised
+                || (!set.is_replaced && set.copies.iter().any(|copy| copy.processes.is_empty()))
+        };
         self.trouble.is_some()
+            || self.replicas.value().into_iter().flatten().any(lacks_copy)
             || self.boosts.iter().any(|boost| {
                 boost.tune.needs_attention()
                     || boost.groups.iter().any(lacks_socket)

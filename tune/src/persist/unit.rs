@@ -151,12 +151,12 @@ fn body(runs: UnitCommands<'_>, more: &str) -> String {
 }
 
 /// Whether a unit can name this path.
-pub(super) fn is_expressible(path: &str) -> bool {
+pub(crate) fn is_expressible(path: &str) -> bool {
     path.starts_with('/') && !path.contains(char::is_control)
 }
 
 // A word of a command line, in which systemd expands variables (systemd.service(5)).
-fn argument(text: &str) -> String {
+pub(crate) fn argument(text: &str) -> String {
     word(text).replace('$', "$$")
 }
 

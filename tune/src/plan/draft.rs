@@ -194,7 +194,10 @@ pub(super) fn rank(setting: &Setting) -> u8 {
         Setting::Sysctl(_) => 8,
         Setting::NftTable { .. } => 9,
         Setting::Governor { .. } | Setting::Audit | Setting::SmtControl => 10,
-        Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => 11,
+        Setting::Steering { .. }
+        | Setting::Socket { .. }
+        | Setting::ThreadCpus { .. }
+        | Setting::UnitDropIn { .. } => 11,
         // Features of interfaces.
         _ => 7,
     }

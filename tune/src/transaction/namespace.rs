@@ -62,6 +62,7 @@ pub(super) fn is_of_namespace(setting: &Setting) -> bool {
             | Setting::Governor { .. }
             | Setting::Audit
             | Setting::SmtControl
+            | Setting::UnitDropIn { .. }
     );
     !of_machine
 }

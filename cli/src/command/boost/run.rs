@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, Read as _, Write as _};
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -12,7 +13,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use linerate_host::CpuSet;
-use linerate_tune::boost::replicas::{ReplicaConfig, ReplicaSet, ReplicaSteering};
+use linerate_load::generator::GeneratorBuilder;
+use linerate_load::workload::{WorkloadOptions, WorkloadSource};
+use linerate_load::{Generator as _, LoadSlot};
+use linerate_tune::boost::replicas::{ReplicaConfig, ReplicaProbe, ReplicaSet, ReplicaSteering};
 use rustix::process::Signal;
 
 use super::apply::must_be_root;
@@ -43,11 +47,19 @@ pub(super) struct BoostReplaceArgs {
     /// Time for the last replies of the old server, after it has read its last datagram
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = quantity::seconds(0.0..=3_600.0))]
     drain: Duration,
+    /// Requests that each new copy has to answer before it takes the port over: echo, ntp, dns:FILE,
+    /// radius:FILE or raw:FILE, as linerate load sends them
+    #[arg(long, value_name = "PROTOCOL[:FILE]")]
+    probe: Option<WorkloadSource>,
     #[command(flatten)]
     server: ServerArgs,
 }
 
-fn copies() -> clap::builder::RangedI64ValueParser<u32> {
+/// Requests of a probe, and the time over which they are sent.
+const PROBE_RATE: f64 = 100.0;
+const PROBE_DURATION: Duration = Duration::from_millis(50);
+
+pub(super) fn copies() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=4096)
 }
 
@@ -96,8 +108,25 @@ impl BoostRunArgs {
 impl BoostReplaceArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("replace")?;
-        run(self.server.config(Some(self.port), self.replicas, Some(self.drain))?)
+        let probe = self.probe.as_ref().map(probe).transpose()?;
+        run(ReplicaConfig { probe, ..self.server.config(Some(self.port), self.replicas, Some(self.drain))? })
     }
+}
+
+fn probe(source: &WorkloadSource) -> Result<ReplicaProbe> {
+    let workload = source.read(&WorkloadOptions::default())?;
+    let ask = move |target: SocketAddr, port: u16| {
+        let generator = GeneratorBuilder::default().targets(vec![target]).workload(workload.clone()).flows(1);
+        let mut generator = generator.source_ports(port..=port).allow(target.ip()).start_socket()?;
+        let slot = LoadSlot { drain: PROBE_DURATION * 4, ..LoadSlot::rate(PROBE_RATE, PROBE_DURATION) };
+        generator.run(&slot)
+    };
+    let probe = move |target: SocketAddr, port: u16| match ask(target, port) {
+        Ok(outcome) if outcome.answered > 0 => Ok(()),
+        Ok(outcome) => Err(format!("no valid reply to {} requests", outcome.sent)),
+        Err(error) => Err(error.to_string()),
+    };
+    Ok(ReplicaProbe(Arc::new(probe)))
 }
 
 fn run(config: ReplicaConfig) -> Result<ExitCode> {
@@ -125,6 +154,7 @@ impl ServerArgs {
                 SteerArg::QuicCid => ReplicaSteering::QuicId,
             },
             takeover,
+            probe: None,
             prefix_lines: vec!["boost".into(), "prefix-lines".into(), "--".into()],
         })
     }

@@ -1,4 +1,5 @@
-//! `linerate boost status`: the boosts in effect, the delivery of packets, and sockets that are not read. Changes nothing.
+//! `linerate boost status`: the boosts in effect, the delivery of packets, sockets that are not read, and replicas. Changes
+//! nothing.
 
 use std::process::ExitCode;
 
@@ -7,6 +8,7 @@ use linerate_host::setting::steered;
 use linerate_host::{Host, Known, Setting};
 use linerate_tune::boost::discovery::{ObservedServer, ServerQuery};
 use linerate_tune::boost::plan;
+use linerate_tune::boost::replicas::ReplicaSetState;
 use linerate_tune::boost::report::{ActiveBoost, BoostStatusReport, BoostedServerState, SteeredGroup};
 use linerate_tune::journal::Journal;
 use linerate_tune::status::{JournalStatus, TuneStatus};
@@ -29,7 +31,8 @@ pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
     let meant = |status: &TuneStatus| is_meant(&journal, status.tune, asked);
     let looking = BoostStatusReader { host: &host, journal: &journal, asked, interrupt: &interrupt };
     let boosts = tunes.into_iter().filter(meant).map(|tune| looking.boost(tune)).collect();
-    let report = BoostStatusReport { journal: file, trouble, holder, boosts };
+    let replicas = ReplicaSetState::observe_all(&host, asked.port).into();
+    let report = BoostStatusReport { journal: file, trouble, holder, boosts, replicas };
     let attention = report.needs_attention();
     let envelope = Envelope::new(HostSummary::observe(&host), origin::unix_seconds(), report);
     if let Some(target) = &json {

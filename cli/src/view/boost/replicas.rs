@@ -1,8 +1,47 @@
 //! Lines of `linerate boost run`.
 
-use linerate_tune::boost::replicas::{ReplicaEvent, ReplicaLeftover, ServerHandover};
+use linerate_host::Known;
+use linerate_tune::boost::replicas::{
+    CopyState, ReplicaEvent, ReplicaLeftover, ReplicaSetState, ServerHandover,
+};
 
-use crate::render::format::count_with_noun;
+use crate::document::{Block, Section, Table, Tone};
+use crate::render::format::{self, count_with_noun};
+
+/// A set of copies, for `boost status`.
+pub(super) fn set_section(set: &ReplicaSetState) -> Section {
+    let ports: Vec<String> = set.ports.iter().map(u16::to_string).collect();
+    let ports =
+        if ports.is_empty() { "no port yet".to_owned() } else { format!("port {}", ports.join(", ")) };
+    let row = |copy: &CopyState| {
+        let processes: Vec<String> = copy.processes.iter().map(u32::to_string).collect();
+        [
+            copy.copy.to_string(),
+            if processes.is_empty() { "none: it is started again".to_owned() } else { processes.join(", ") },
+            known(&copy.cpus, |cpus| format::cpu_list(&cpus.iter().collect::<Vec<_>>())),
+            known(&copy.restarts, u32::to_string),
+        ]
+    };
+    let table = Table::new(&[">copy", "processes", "CPUs", ">restarts"]);
+    let mut section = Section::new(format!("{} on {ports}", count_with_noun(set.copies.len(), "replica")))
+        .with(table.with_rows(set.copies.iter().map(row)));
+    if set.is_replaced {
+        section = section.with("Other copies have taken the port over; these are being ended.".to_owned());
+    } else if !set.is_supervised {
+        let port = set.ports.first().map_or_else(String::new, |port| format!(" --port {port}"));
+        let text = format!(
+            "linerate process {}, which started them, was killed: copies that end are not started again. linerate boost \
+             undo{port} ends them.",
+            set.supervisor
+        );
+        section = section.with(Block::Paragraph(Tone::Warn, text));
+    }
+    section
+}
+
+fn known<T>(value: &Known<T>, show: impl Fn(&T) -> String) -> String {
+    value.value().map_or_else(|| "unknown".to_owned(), show)
+}
 
 pub(crate) fn event(event: &ReplicaEvent) -> String {
     let line = match event {
@@ -31,6 +70,11 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
             format!("After {seconds} s not every copy has {wanted}. Bound so far: {bound}. Still waiting.")
         }
         ReplicaEvent::Replaced(handover) => replaced(handover),
+        ReplicaEvent::HandedOver => {
+            "Another linerate boost replace has taken the port over: copies that end are not started again."
+                .to_owned()
+        }
+        ReplicaEvent::Failed { why } => format!("Warning: {why}. The copies go on; linerate tries again."),
         ReplicaEvent::Ended { copy, status, again_in } if again_in.is_zero() => {
             format!("Copy {copy} ended ({status}) and is started again.")
         }
@@ -55,14 +99,30 @@ pub(crate) fn removed(leftover: &ReplicaLeftover) -> String {
 fn replaced(handover: &ServerHandover) -> String {
     let list = |pids: &[u32]| pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let milliseconds = handover.drained_in.as_secs_f64() * 1e3;
-    let mut line = format!(
-        "Port {} is taken over. The old server read its last datagram after {milliseconds:.0} ms",
-        handover.port
-    );
+    let mut line = format!("Port {} is taken over. The old server ", handover.port);
+    line += &match handover.unread {
+        Some(0) => format!("read its last datagram after {milliseconds:.0} ms"),
+        Some(unread) => {
+            format!("left datagrams of {unread} bytes unread, and read nothing for the last seconds")
+        }
+        None => "may have left datagrams unread".to_owned(),
+    };
     if !handover.ended.is_empty() {
         line += &format!(", and process {} has ended", list(&handover.ended));
     }
     line += ".";
+    let drops = [("old", handover.old_drops), ("new", handover.new_drops)];
+    for (which, dropped) in drops.into_iter().filter_map(|(which, drops)| Some((which, drops?))) {
+        if dropped > 0 {
+            line += &format!(
+                " {} found a buffer of the {which} server full.",
+                count_with_noun(usize::try_from(dropped).unwrap_or(usize::MAX), "datagram")
+            );
+        }
+    }
+    for error in &handover.errors {
+        line += &format!(" Warning: {error}.");
+    }
     if !handover.left.is_empty() {
         line += &format!(" Process {} still runs: end it (kill -9).", list(&handover.left));
     }

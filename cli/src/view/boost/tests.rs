@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use linerate_host::stage::socket::SocketProtocol;
+use linerate_tune::boost::replicas::{CopyState, ReplicaSetState};
 use linerate_tune::boost::report::BoostedServerState;
 use linerate_tune::status::{TuneState, TuneStatus};
 
@@ -98,6 +99,21 @@ fn events_have_a_line_each() {
     assert!(event(&lost).ends_with("  thread 813 of process 813 is gone: CPU 0's packets go to 814\n"));
 }
 
+/// Left by a process that was killed, with one copy missing.
+fn replicas() -> ReplicaSetState {
+    let copy = |copy, processes: &[u32], restarts| CopyState {
+        copy,
+        processes: processes.to_vec(),
+        cpus: match processes {
+            [] => Known::unknown("it has ended"),
+            _ => Known::Value([copy].into_iter().collect()),
+        },
+        restarts: Known::Value(restarts),
+    };
+    let copies = vec![copy(0, &[813, 815], 0), copy(1, &[], 2)];
+    ReplicaSetState { supervisor: 812, is_supervised: false, is_replaced: false, ports: vec![123], copies }
+}
+
 fn status_report() -> BoostStatusReport {
     let socket = |cookie, present, packets| SteeredSocket {
         cookie,
@@ -133,6 +149,7 @@ fn status_report() -> BoostStatusReport {
         trouble: None,
         holder: None,
         boosts: vec![ActiveBoost { tune, groups: vec![group], now: Known::Value(now) }],
+        replicas: Known::Value(vec![replicas()]),
     }
 }
 
@@ -142,6 +159,7 @@ fn a_boost_in_effect_has_its_counters_and_what_is_wrong() {
         printed(&status(&Envelope::new(HostSummary::default(), None, report), &default_command, false))
     };
     insta::assert_snapshot!(status_text(status_report()));
-    let none = BoostStatusReport { boosts: Vec::new(), ..status_report() };
+    let none =
+        BoostStatusReport { boosts: Vec::new(), replicas: Known::Value(Vec::new()), ..status_report() };
     assert_eq!(status_text(none), "No boost is in effect.\n");
 }

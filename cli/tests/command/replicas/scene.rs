@@ -111,6 +111,10 @@ impl ReplicaTestHost {
         self.host.expect(status, arguments)
     }
 
+    pub(super) fn document(&self, arguments: &[&str]) -> Value {
+        self.host.document(arguments)
+    }
+
     pub(super) fn loaded(&self, arguments: &[&str]) -> Value {
         self.host.loaded(PORT_NUMBER, arguments)
     }

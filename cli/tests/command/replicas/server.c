@@ -1,5 +1,6 @@
 // A server with one UDP socket, which knows nothing of SO_REUSEPORT: returns each datagram.
 // server PORT [--control TCP_PORT] [--try] [--second] [--background] [--user UID] [--tcp] [--answer]
+//   [--silent]
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -29,7 +30,7 @@ static int bound(int type, int port) {
 
 int main(int count, char **words) {
     const char *copy = getenv("COPY");
-    int port = atoi(words[1]), i, udp, answer = 0;
+    int port = atoi(words[1]), i, udp, answer = 0, silent = 0;
     char buffer[2048];
 
     signal(SIGHUP, on_hangup);
@@ -44,6 +45,8 @@ int main(int count, char **words) {
             bound(SOCK_DGRAM, port);
         else if (!strcmp(words[i], "--answer"))
             answer = 1;
+        else if (!strcmp(words[i], "--silent"))
+            silent = 1;
         else if (!strcmp(words[i], "--background") && daemon(1, 1))
             return 4;
         else if (!strcmp(words[i], "--user") && setuid(atoi(words[++i])))
@@ -57,6 +60,8 @@ int main(int count, char **words) {
         socklen_t length = sizeof(client);
         ssize_t bytes = recvfrom(udp, buffer, sizeof(buffer), 0, (struct sockaddr *)&client, &length);
 
+        if (silent)
+            continue;
         if (bytes >= 0 && answer && copy)
             sendto(udp, copy, strlen(copy), 0, (struct sockaddr *)&client, length);
         else if (bytes >= 0)

@@ -55,6 +55,11 @@ impl<'h> ThreadSampling<'h> {
                 held.entry(*pid).or_default().insert(*descriptor, socket.inode);
             }
         }
+        Self::of_sockets(host, held)
+    }
+
+    /// Of these processes, with the inodes of their sockets by descriptor.
+    pub fn of_sockets(host: &'h Host, held: BTreeMap<u32, BTreeMap<u32, u64>>) -> Self {
         let architecture = Architecture::of(host);
         let (threads, polls, rings) = Default::default();
         Self { host, architecture, held, threads, polls, rings, samples: 0 }

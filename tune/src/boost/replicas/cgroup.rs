@@ -2,7 +2,8 @@
 //! killed supervisor leaves behind is found without a file of its own.
 //!
 //! `linerate-boost-PID-STARTED` is the group of a supervisor, with a group per copy (`0`, `1`, ...)
-//! and an empty one per shared port (`port-53`).
+//! and an empty one per shared port (`port-53`). One that is named `replaced` says that others have
+//! taken the port over.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use linerate_host::{Host, process};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, XattrFlags, getxattr, setxattr};
+use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -23,6 +26,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 const PREFIX: &str = "linerate-boost-";
 const PORT_PREFIX: &str = "port-";
+/// A group within that of a supervisor whose port was handed over.
+const REPLACED: &str = "replaced";
+/// Attribute of a copy's group. Groups have attributes of users since Linux 5.7.
+const RESTARTS: &str = "user.linerate.restarts";
 
 /// The hierarchy of control groups, v2.
 pub(super) struct CgroupTree {
@@ -37,6 +44,19 @@ pub struct ReplicaCgroup {
     /// Start time of the supervisor in clock ticks since boot.
     started: u64,
     pub ports: Vec<u16>,
+}
+
+/// Only one process at a time steers the port of a group.
+pub(super) struct SwitchLock {
+    _directory: File,
+    path: PathBuf,
+}
+
+impl SwitchLock {
+    /// From now on the supervisor starts no copy again, and steers none.
+    pub(super) fn mark_replaced(&self) -> io::Result<()> {
+        fs::create_dir(self.path.join(REPLACED))
+    }
 }
 
 impl CgroupTree {
@@ -153,6 +173,31 @@ impl ReplicaCgroup {
         File::options().write(true).open(self.of_copy(copy).join("cgroup.procs"))
     }
 
+    /// The numbers of the copies.
+    pub(super) fn copies(&self) -> Vec<u32> {
+        let mut copies: Vec<u32> =
+            directories(&self.path).iter().filter_map(|name| name.parse().ok()).collect();
+        copies.sort_unstable();
+        copies
+    }
+
+    /// How many times a copy was started again.
+    pub(super) fn restarts(&self, copy: u32) -> io::Result<u32> {
+        let mut text = [0_u8; 10];
+        let length = match getxattr(self.of_copy(copy), RESTARTS, &mut text) {
+            Err(Errno::NODATA) => return Ok(0),
+            read => read?,
+        };
+        let text = std::str::from_utf8(&text[..length]).map_err(io::Error::other)?;
+        text.parse().map_err(io::Error::other)
+    }
+
+    /// For readers of [`ReplicaCgroup::restarts`].
+    pub(super) fn set_restarts(&self, copy: u32, restarts: u32) -> io::Result<()> {
+        let text = restarts.to_string();
+        Ok(setxattr(self.of_copy(copy), RESTARTS, text.as_bytes(), XattrFlags::empty())?)
+    }
+
     pub(super) fn add_port(&mut self, port: u16) -> io::Result<()> {
         if !self.ports.contains(&port) {
             self.ports.push(port);
@@ -168,18 +213,27 @@ impl ReplicaCgroup {
             .is_ok_and(|started| started == self.started)
     }
 
+    /// Whether the port of its copies was handed over to others.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        self.path.join(REPLACED).exists()
+    }
+
+    /// Held while the port is steered: by the supervisor, or by another that takes the port over.
+    pub(super) fn lock_steering(&self) -> io::Result<SwitchLock> {
+        let directory = File::open(&self.path)?;
+        rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
+        Ok(SwitchLock { _directory: directory, path: self.path.clone() })
+    }
+
     /// Of all copies.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
-        let mut groups: Vec<PathBuf> =
-            directories(&self.path).iter().map(|name| self.path.join(name)).collect();
-        let mut processes = Vec::new();
-        while let Some(group) = groups.pop() {
-            groups.extend(directories(&group).iter().map(|name| group.join(name)));
-            let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-            processes.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid > 0));
-        }
-        processes
+        directories(&self.path).iter().flat_map(|name| processes(&self.path.join(name))).collect()
+    }
+
+    pub(super) fn processes_of_copy(&self, copy: u32) -> Vec<u32> {
+        processes(&self.of_copy(copy))
     }
 
     /// Ends all processes, those that ignore SIGTERM by force, and removes the group.
@@ -200,6 +254,15 @@ impl ReplicaCgroup {
     pub(super) fn remove_directories(&self) -> io::Result<()> {
         remove(&self.path)
     }
+}
+
+/// In the group, and below it.
+fn processes(group: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let mut found: Vec<u32> =
+        text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect();
+    found.extend(directories(group).iter().flat_map(|name| processes(&group.join(name))));
+    found
 }
 
 fn remove(directory: &Path) -> io::Result<()> {

@@ -63,10 +63,6 @@ impl CopyProcess {
         Ok(Self { child, descriptor: descriptor.map_err(|errno| failed(errno.into()))?, printer })
     }
 
-    pub(super) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     pub(super) fn signal(&self, signal: Signal) {
         // It may have ended meanwhile.
         let _ = pidfd_send_signal(&self.descriptor, signal);

@@ -1,5 +1,7 @@
 //! The copies of a server, from start to end.
 
+mod steer;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::SocketAddr;
@@ -8,16 +10,17 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use linerate_host::Host;
-use linerate_host::bind_hooks::{BindHooks, sockets_on};
+use linerate_host::bind_hooks::BindHooks;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::cgroup::{self, CgroupTree, PATIENCE, ReplicaCgroup};
+use super::drain::ServerDrain;
 use super::process::CopyProcess;
 use super::startup::CopyBinds;
 use super::steering::CopyPlacement;
-use super::takeover::{self, ServerTakeover};
+use super::takeover::ServerTakeover;
 use super::{ReplicaConfig, ReplicaError, ReplicaEvent, groups, remove_leftovers};
 
 /// After so long without a shared port the ports that were bound instead are reported.
@@ -28,6 +31,9 @@ const STEADY: Duration = Duration::from_secs(10);
 
 /// Interval between looks whether copies that take over a port read their sockets.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Pause after a failure while the copies serve.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -43,13 +49,19 @@ pub struct ReplicaSet {
     placement: CopyPlacement,
     copies: Vec<ServerCopy>,
     phase: SetPhase,
-    /// The server whose port is taken over, until it has ended.
+    /// The server whose port is taken over, until the copies have the port.
     takeover: Option<ServerTakeover>,
+    /// The same server, until it has ended.
+    drain: Option<ServerDrain>,
+    /// When the copies were first asked.
+    probed_since: Option<Instant>,
     began: Instant,
     /// Whether a slow start was reported.
     is_slow: bool,
     steered: BTreeMap<SocketAddr, GroupSockets>,
     events: Vec<ReplicaEvent>,
+    /// What failed last, while the copies serve. It is tried again.
+    failure: Option<String>,
     /// Copies that ended, whose last lines may not be printed yet.
     ended: Vec<CopyProcess>,
 }
@@ -58,6 +70,8 @@ pub struct ReplicaSet {
 enum SetPhase {
     Starting,
     Serving,
+    /// Others have taken the port over: no copy is started again.
+    Replaced,
     Ending,
 }
 
@@ -69,6 +83,7 @@ struct ServerCopy {
     again_at: Option<Instant>,
     /// In a row, each soon after a start.
     failures: u32,
+    restarts: u32,
     /// When it ended, until it serves again.
     missing_since: Option<Instant>,
 }
@@ -122,6 +137,7 @@ impl ReplicaSet {
                 began: now,
                 again_at: None,
                 failures: 0,
+                restarts: 0,
                 missing_since: None,
             });
         }
@@ -134,10 +150,13 @@ impl ReplicaSet {
             copies,
             phase: SetPhase::Starting,
             takeover: None,
+            drain: None,
+            probed_since: None,
             began: now,
             is_slow: false,
             steered: BTreeMap::new(),
             events,
+            failure: None,
             ended: Vec::new(),
         };
         if let (Some(port), Some(_)) = (set.config.port, set.config.takeover) {
@@ -154,6 +173,9 @@ impl ReplicaSet {
 
     /// Ends all copies. A server whose port was to be taken over goes on.
     fn give_up(&mut self) {
+        if let Some(takeover) = &self.takeover {
+            takeover.undo_switch(&self.host);
+        }
         let _ = cgroup::kill(&self.group.path);
         if let Some(takeover) = self.takeover.take() {
             takeover.release(&self.host);
@@ -163,14 +185,29 @@ impl ReplicaSet {
     /// Waits for the next event of the copies, or until `wake` is readable, and acts on it.
     ///
     /// # Errors
-    /// A copy that does not come up at the start; then all are ended.
+    /// A copy that does not come up at the start; then all are ended, and the control group is removed.
     pub fn wait(&mut self, wake: BorrowedFd<'_>) -> Result<(), ReplicaError> {
-        let acted = self.poll(wake).and_then(|()| self.act());
-        if acted.is_err() {
-            self.give_up();
-            self.finish()?;
+        self.poll(wake)?;
+        match self.act() {
+            Err(error) if self.phase == SetPhase::Starting => {
+                self.give_up();
+                self.finish()?;
+                Err(error)
+            }
+            // The copies serve, so that they go on.
+            Err(error) => {
+                let why = error.to_string();
+                if self.failure.as_ref() != Some(&why) {
+                    self.events.push(ReplicaEvent::Failed { why: why.clone() });
+                }
+                self.failure = Some(why);
+                Ok(())
+            }
+            Ok(()) => {
+                self.failure = None;
+                Ok(())
+            }
         }
-        acted
     }
 
     pub fn take_events(&mut self) -> Vec<ReplicaEvent> {
@@ -200,7 +237,8 @@ impl ReplicaSet {
 
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.phase == SetPhase::Ending && self.copies.iter().all(|copy| copy.process.is_none())
+        matches!(self.phase, SetPhase::Replaced | SetPhase::Ending)
+            && self.copies.iter().all(|copy| copy.process.is_none())
     }
 
     /// Waits for the last lines, and removes the control group.
@@ -234,10 +272,15 @@ impl ReplicaSet {
             vec![PollFd::new(&wake, PollFlags::IN), PollFd::new(&self.hooks, PollFlags::IN)];
         let processes = self.copies.iter().filter_map(|copy| copy.process.as_ref());
         descriptors.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
+        let drain = self.drain.as_ref();
+        let old: Vec<BorrowedFd<'_>> = drain.into_iter().flat_map(ServerDrain::descriptors).collect();
+        descriptors.extend(old.iter().map(|process| PollFd::new(process, PollFlags::IN)));
         let slow = (self.phase == SetPhase::Starting && !self.is_slow).then(|| self.began + SLOW_START);
         // No event says that a copy begins to read.
         let reads = self.takeover.as_ref().map(|_| Instant::now() + LOOK_AGAIN);
-        let next = self.copies.iter().filter_map(|copy| copy.again_at).chain(slow).chain(reads).min();
+        let next = self.copies.iter().filter_map(|copy| copy.again_at).chain(slow).chain(reads);
+        let next = next.chain(self.failure.as_ref().map(|_| Instant::now() + TRY_AGAIN));
+        let next = next.chain(drain.map(ServerDrain::next_step)).min();
         let left = next.map(|at| at.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut descriptors, left.as_ref()) {
@@ -256,10 +299,24 @@ impl ReplicaSet {
                 self.has_ended_copy(copy, status)?;
             }
         }
+        if let Some(handover) = self.drain.as_mut().and_then(ServerDrain::step) {
+            self.drain = None;
+            self.events.push(ReplicaEvent::Replaced(handover));
+        }
         self.start_again();
         self.steer()?;
         self.report_slow_start();
         Ok(())
+    }
+
+    /// Whether nothing is to be done for the copies any more.
+    fn is_over(&mut self) -> bool {
+        if self.phase == SetPhase::Serving && self.group.is_replaced() {
+            self.phase = SetPhase::Replaced;
+            self.copies.iter_mut().for_each(|copy| copy.again_at = None);
+            self.events.push(ReplicaEvent::HandedOver);
+        }
+        matches!(self.phase, SetPhase::Replaced | SetPhase::Ending)
     }
 
     fn read_binds(&mut self) {
@@ -273,14 +330,13 @@ impl ReplicaSet {
     fn has_ended_copy(&mut self, copy: u32, status: ExitStatus) -> Result<(), ReplicaError> {
         let group = self.group.of_copy(copy);
         let has_processes = cgroup::is_populated(&group);
+        if self.is_over() {
+            return Ok(());
+        }
         let state = &mut self.copies[copy as usize];
-        match self.phase {
-            SetPhase::Ending => return Ok(()),
-            SetPhase::Starting => {
-                let why = state.binds.failure(status, has_processes && status.success());
-                return Err(ReplicaError::Startup { copy, why });
-            }
-            SetPhase::Serving => {}
+        if self.phase == SetPhase::Starting {
+            let why = state.binds.failure(status, has_processes && status.success());
+            return Err(ReplicaError::Startup { copy, why });
         }
         if has_processes {
             cgroup::kill(&group).map_err(ReplicaError::io("end the processes of a copy"))?;
@@ -298,168 +354,21 @@ impl ReplicaSet {
     }
 
     fn start_again(&mut self) {
-        if self.phase == SetPhase::Ending {
-            return;
-        }
         for copy in 0..self.config.replicas {
             let is_due = self.copies[copy as usize].again_at.is_some_and(|at| at <= Instant::now());
-            if !is_due {
+            if !is_due || self.is_over() {
                 continue;
             }
+            let restarts = &mut self.copies[copy as usize].restarts;
+            *restarts += 1;
+            // Only `boost status` needs it.
+            let _ = self.group.set_restarts(copy, *restarts);
             if let Err(error) = self.start_copy(copy) {
                 let again_in = LONGEST_PAUSE;
                 self.copies[copy as usize].again_at = Some(Instant::now() + again_in);
                 self.events.push(ReplicaEvent::Ended { copy, status: error.to_string(), again_in });
             }
         }
-    }
-
-    /// The addresses that every copy has a socket of.
-    fn complete_groups(&self) -> BTreeMap<SocketAddr, GroupSockets> {
-        let mut groups: BTreeMap<SocketAddr, GroupSockets> = BTreeMap::new();
-        for (copy, state) in (0..).zip(&self.copies) {
-            for (cookie, local) in state.binds.shared() {
-                groups.entry(local).or_default().entry(copy).or_default().push(cookie);
-            }
-        }
-        groups.retain(|_, sockets| sockets.len() == self.copies.len());
-        groups
-    }
-
-    fn steer(&mut self) -> Result<(), ReplicaError> {
-        if self.phase == SetPhase::Ending {
-            return Ok(());
-        }
-        if self.takeover.is_some() {
-            return self.take_over();
-        }
-        let mut has_closed = true;
-        while has_closed {
-            has_closed = false;
-            for (local, sockets) in self.complete_groups() {
-                if self.steered.get(&local) == Some(&sockets) {
-                    continue;
-                }
-                if self.has_closed_sockets(local, &sockets)? {
-                    has_closed = true;
-                    continue;
-                }
-                let steered = self.placement.steer(&self.host, local, &sockets);
-                // One may have been closed meanwhile.
-                if steered.is_err() && self.has_closed_sockets(local, &sockets)? {
-                    has_closed = true;
-                    continue;
-                }
-                self.has_steered(local, sockets, steered)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves the datagrams of the old server's addresses to the copies, once these read their sockets.
-    fn take_over(&mut self) -> Result<(), ReplicaError> {
-        let groups = self.complete_groups();
-        let Some(takeover) = &self.takeover else { return Ok(()) };
-        if !takeover.addresses().iter().all(|local| groups.contains_key(local)) {
-            return Ok(());
-        }
-        for (local, sockets) in &groups {
-            if self.has_closed_sockets(*local, sockets)? {
-                return Ok(());
-            }
-        }
-        if !self.copies_read()? {
-            return Ok(());
-        }
-        let Some(takeover) = self.takeover.take() else { return Ok(()) };
-        for (local, sockets) in groups {
-            let steered = self.placement.steer(&self.host, local, &sockets);
-            if let (Err(why), true) = (&steered, takeover.addresses().contains(&local)) {
-                let error = ReplicaError::NotSteered { why: why.clone() };
-                self.takeover = Some(takeover);
-                return Err(error);
-            }
-            self.has_steered(local, sockets, steered)?;
-        }
-        let grace = self.config.takeover.unwrap_or_default();
-        self.events.push(ReplicaEvent::Replaced(takeover.finish(grace)?));
-        Ok(())
-    }
-
-    /// Whether a thread of each copy waits for datagrams of each of its sockets.
-    fn copies_read(&self) -> Result<bool, ReplicaError> {
-        for state in &self.copies {
-            let Some(process) = &state.process else { return Ok(false) };
-            let cookies: Vec<u64> = state.binds.shared().map(|(cookie, _)| cookie).collect();
-            if !takeover::are_read(&self.host, process.id(), &cookies)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Forgets sockets that were closed since, for example those that only tried whether the port is free.
-    fn has_closed_sockets(
-        &mut self,
-        local: SocketAddr,
-        sockets: &GroupSockets,
-    ) -> Result<bool, ReplicaError> {
-        let listed =
-            sockets_on(local.port()).map_err(ReplicaError::io("list the UDP sockets (module udp_diag)"))?;
-        let mut has_closed = false;
-        for (copy, cookies) in sockets {
-            for cookie in
-                cookies.iter().filter(|cookie| !listed.iter().any(|socket| socket.cookie == **cookie))
-            {
-                self.copies[*copy as usize].binds.forget(*cookie);
-                has_closed = true;
-            }
-        }
-        // The copies may have bound some of them since the last look.
-        self.read_binds();
-        let is_own = |cookie: u64| self.copies.iter().any(|copy| copy.binds.has(cookie));
-        let others = listed.iter().any(|socket| socket.local == local && !is_own(socket.cookie));
-        if others && self.phase == SetPhase::Starting && self.takeover.is_none() {
-            return Err(self.taken(local));
-        }
-        Ok(has_closed)
-    }
-
-    fn taken(&self, local: SocketAddr) -> ReplicaError {
-        let port = local.port();
-        let others = groups(&self.host, Some(port)).unwrap_or_default();
-        match others.iter().find(|group| group.supervisor != self.group.supervisor) {
-            Some(group) => ReplicaError::PortInUse { port, supervisor: group.supervisor },
-            None => ReplicaError::PortTaken { local },
-        }
-    }
-
-    fn has_steered(
-        &mut self,
-        local: SocketAddr,
-        sockets: GroupSockets,
-        steered: Result<(), String>,
-    ) -> Result<(), ReplicaError> {
-        self.group.add_port(local.port()).map_err(ReplicaError::io("mark the port of the control group"))?;
-        for (copy, cookies) in sockets.iter().filter(|(_, cookies)| cookies.len() > 1) {
-            self.events.push(ReplicaEvent::BoundAgain { copy: *copy, local, sockets: cookies.len() });
-        }
-        let is_new = !self.steered.contains_key(&local);
-        match steered {
-            Ok(()) if is_new => {
-                self.events.push(ReplicaEvent::Serving { local, cpus: self.placement.cpus.clone() });
-            }
-            Ok(()) => {}
-            Err(why) => self.events.push(ReplicaEvent::NotSteered { local, why }),
-        }
-        self.steered.insert(local, sockets);
-        self.phase = SetPhase::Serving;
-        for (copy, state) in (0..).zip(&mut self.copies) {
-            if let Some(since) = state.missing_since.take() {
-                self.events.push(ReplicaEvent::Back { copy, after: since.elapsed() });
-            }
-        }
-        Ok(())
     }
 
     fn report_slow_start(&mut self) {

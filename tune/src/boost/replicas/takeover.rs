@@ -1,66 +1,52 @@
 //! Handing a port over from a running server to its copies, without losing a datagram.
 //!
 //! Before the copies start, the old sockets get a steering program, so that new sockets of the
-//! group receive nothing. When the copies read their sockets, the table is replaced in one step.
+//! group receive nothing. A socket without SO_REUSEPORT becomes such a group. When the copies read
+//! their sockets, the table is replaced in one step.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use linerate_host::bind_hooks::sockets_on;
 use linerate_host::setting::{SettingValue, SteeringTable};
+use linerate_host::socket_redirect::{make_group, set_reuseport, socket_copy};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, Setting};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::cgroup::SwitchLock;
+use super::drain::{OldProcess, ServerDrain};
 use super::steering::CopyPlacement;
 use super::{ReplicaCgroup, ReplicaError, groups};
 use crate::boost::ObservedServer;
-use crate::boost::discovery::{DiscoveryError, ObservationOptions, ReaderEvidence, ServerGroup, ServerQuery};
-
-/// Longest wait for an empty buffer, and for processes that were told to end.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The kernel has no event for an empty buffer.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+use crate::boost::discovery::{ObservationOptions, ServerGroup, ServerQuery};
 
 pub(super) struct ServerTakeover {
     port: u16,
-    /// Of the old server.
-    addresses: Vec<SocketAddr>,
-    cookies: BTreeSet<u64>,
-    /// Those to end; the others are below them.
-    processes: Vec<u32>,
-    /// Groups that were not steered before.
-    held: Vec<Setting>,
+    groups: Vec<HeldGroup>,
+    /// Old sockets, by cookie, with the datagrams that found each buffer full so far.
+    sockets: BTreeMap<u64, Option<u64>>,
+    processes: Vec<OldProcess>,
+    shared: Vec<SharedSocket>,
+    /// The control group of the old server, if its copies are supervised.
+    supervised: Option<ReplicaCgroup>,
 }
 
-/// How a port was handed over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerHandover {
-    pub port: u16,
-    /// Processes of the old server that ended.
-    pub ended: Vec<u32>,
-    /// Time until the old server had read its buffers.
-    pub drained_in: Duration,
-    /// Of processes that did not end in time.
-    pub left: Vec<u32>,
+/// Sockets of one address of the old server.
+struct HeldGroup {
+    local: SocketAddr,
+    setting: Setting,
+    /// What keeps the datagrams for the old sockets.
+    table: SettingValue,
+    /// Whether nothing steered them before.
+    is_new: bool,
 }
 
-/// Whether a thread of this process, or one below it, waits for datagrams of each of these sockets.
-pub(super) fn are_read(host: &Host, pid: u32, cookies: &[u64]) -> Result<bool, ReplicaError> {
-    let server = match glance(host, &ServerQuery { pid: Some(pid), ..ServerQuery::default() }) {
-        // It ended meanwhile.
-        Err(ReplicaError::Discovery(DiscoveryError::NotThere(_))) => return Ok(false),
-        server => server?,
-    };
-    let waits = |cookie: &u64| {
-        let mut readers = server.readers_of(*cookie);
-        readers.any(|reader| reader.seen <= ReaderEvidence::Ring)
-    };
-    Ok(cookies.iter().all(waits))
-}
+/// A socket that may share its address only for the hand-over.
+///
+/// The copy keeps the socket open, and is closed before the server ends.
+struct SharedSocket(OwnedFd);
 
 fn glance(host: &Host, query: &ServerQuery) -> Result<ObservedServer, ReplicaError> {
     let look = ObservationOptions { duration: Duration::ZERO, datagrams: false };
@@ -71,87 +57,121 @@ impl ServerTakeover {
     /// Finds the server on the port, and keeps its datagrams for its own sockets.
     pub(super) fn hold(host: &Host, placement: &CopyPlacement, port: u16) -> Result<Self, ReplicaError> {
         let server = glance(host, &ServerQuery { port: Some(port), ..ServerQuery::default() })?;
-        // The group of this process has the port already.
-        let is_other = |group: &ReplicaCgroup| group.supervisor != std::process::id();
-        let processes = match groups(host, Some(port))?.into_iter().find(is_other) {
-            Some(group) if group.is_supervised(host) => vec![group.supervisor],
-            Some(group) => group.processes(),
-            None => top_processes(&server),
+        // The group of this process has the port already, and others may be handing it over.
+        let is_other = |group: &ReplicaCgroup| group.supervisor != std::process::id() && !group.is_replaced();
+        let old = groups(host, Some(port))?.into_iter().find(is_other);
+        let supervised = old.clone().filter(|group| group.is_supervised(host));
+        let pids = match (&supervised, &old) {
+            (Some(group), _) => vec![group.supervisor],
+            (None, Some(group)) => group.processes(),
+            (None, None) => top_processes(&server),
         };
-        let is_meant =
-            |group: &&ServerGroup| group.protocol == SocketProtocol::Udp && group.local.port() == port;
-        let meant: Vec<&ServerGroup> = server.groups.iter().filter(is_meant).collect();
-        if let Some(group) = meant.iter().find(|group| !group.reuseport) {
-            return Err(ReplicaError::NotReuseport { local: group.local });
+        let processes = pids.into_iter().map(OldProcess::open).collect::<Result<Vec<_>, _>>();
+        let mut takeover = Self {
+            port,
+            groups: Vec::new(),
+            sockets: BTreeMap::new(),
+            shared: Vec::new(),
+            processes: processes.map_err(ReplicaError::io("open the processes of the old server"))?,
+            supervised,
+        };
+        let held = takeover.hold_groups(host, placement, &server);
+        if held.is_err() {
+            takeover.release(host);
         }
-        let mut takeover =
-            Self { port, addresses: Vec::new(), cookies: BTreeSet::new(), processes, held: Vec::new() };
-        for group in meant {
-            let cookies: Vec<u64> = group.members.iter().map(|member| member.socket.cookie).collect();
-            let setting = Setting::Steering {
-                namespace: server.namespace,
-                protocol: SocketProtocol::Udp,
-                local: group.local,
-            };
-            let steering = group.steering.value().map_or("unknown", String::as_str);
-            if steering == "none" {
-                let value = SettingValue::new(placement.same_for_all(&cookies).to_string());
-                if let Err(error) = setting.write(host, &value) {
-                    takeover.release(host);
-                    return Err(ReplicaError::NotSteered { why: error.to_string() });
+        held.map(|()| takeover)
+    }
+
+    fn hold_groups(
+        &mut self,
+        host: &Host,
+        placement: &CopyPlacement,
+        server: &ObservedServer,
+    ) -> Result<(), ReplicaError> {
+        let port = self.port;
+        let on_port = server.groups.iter().filter(|group| group.local.port() == port);
+        for group in on_port {
+            let (namespace, local) = (server.namespace, group.local);
+            if group.protocol == SocketProtocol::Tcp {
+                if !group.reuseport {
+                    self.share(host, group)?;
                 }
-                takeover.held.push(setting);
-            } else if steering.parse::<SteeringTable>().is_err() {
-                takeover.release(host);
-                let why = format!("{} is steered by another program ({steering})", group.local);
-                return Err(ReplicaError::NotSteered { why });
+                continue;
             }
-            takeover.addresses.push(group.local);
-            takeover.cookies.extend(cookies);
+            let cookies: Vec<u64> = group.members.iter().map(|member| member.socket.cookie).collect();
+            let setting = Setting::Steering { namespace, protocol: SocketProtocol::Udp, local };
+            let steering = group.steering.value().map_or("unknown", String::as_str);
+            let is_new = steering == "none";
+            let table = match is_new {
+                true => SettingValue::new(placement.same_for_all(&cookies).to_string()),
+                false => SettingValue::new(steering),
+            };
+            let steer = || setting.write(host, &table).map_err(io::Error::other);
+            if !group.reuseport {
+                self.share(host, group)?;
+            }
+            let steered = match self.shared.last().filter(|_| !group.reuseport) {
+                Some(SharedSocket(socket)) => make_group(socket, local, steer),
+                None if is_new => steer(),
+                None if steering.parse::<SteeringTable>().is_ok() => Ok(()),
+                None => Err(io::Error::other(format!("{local} is steered by another program ({steering})"))),
+            };
+            steered.map_err(|error| ReplicaError::NotSteered { why: error.to_string() })?;
+            self.groups.push(HeldGroup { local, setting, table, is_new });
+            self.sockets.extend(group.members.iter().map(|member| (member.socket.cookie, member.drops)));
         }
-        Ok(takeover)
+        Ok(())
     }
 
-    /// Undoes [`ServerTakeover::hold`].
-    pub(super) fn release(&self, host: &Host) {
-        for setting in &self.held {
+    /// Lets the copies bind the address of a server that is alone on it.
+    fn share(&mut self, host: &Host, group: &ServerGroup) -> Result<(), ReplicaError> {
+        let (protocol, local) = (group.protocol, group.local);
+        let [member] = group.members.as_slice() else {
+            return Err(ReplicaError::NotReuseport { protocol, local });
+        };
+        let failed = ReplicaError::io("set SO_REUSEPORT on the socket of the old server");
+        let socket = socket_copy(host, member.socket).map_err(&failed)?;
+        let owner = rustix::fs::fstat(&socket).map_err(|errno| failed(errno.into()))?.st_uid;
+        if owner != rustix::process::geteuid().as_raw() {
+            return Err(ReplicaError::OtherUser { protocol, local, owner });
+        }
+        set_reuseport(&socket, true).map_err(&failed)?;
+        self.shared.push(SharedSocket(socket));
+        Ok(())
+    }
+
+    /// The supervisor of the old server steers nothing until the lock is dropped.
+    pub(super) fn lock(&self) -> Result<Option<SwitchLock>, ReplicaError> {
+        let lock = self.supervised.as_ref().map(ReplicaCgroup::lock_steering).transpose();
+        lock.map_err(ReplicaError::io("lock the control group of the old copies"))
+    }
+
+    /// Gives the old sockets their datagrams again.
+    pub(super) fn undo_switch(&self, host: &Host) {
+        for group in &self.groups {
             // The server may be gone.
-            let _ = setting.write(host, &SettingValue::new("none"));
+            let _ = group.setting.write(host, &group.table);
         }
     }
 
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
-    pub(super) fn has(&self, cookie: u64) -> bool {
-        self.cookies.contains(&cookie)
-    }
-
-    /// Waits until the old sockets are read, gives replies this time, and ends the old server. The
-    /// copies have its datagrams by now.
-    pub(super) fn finish(self, grace: Duration) -> Result<ServerHandover, ReplicaError> {
-        let began = Instant::now();
-        while self.has_queued()? && began.elapsed() < PATIENCE {
-            std::thread::sleep(LOOK_AGAIN);
+    /// Undoes [`ServerTakeover::hold`]. The new copies have ended.
+    pub(super) fn release(&self, host: &Host) {
+        for group in self.groups.iter().filter(|group| group.is_new) {
+            // The server may be gone.
+            let _ = group.setting.write(host, &SettingValue::new("none"));
         }
-        let drained_in = began.elapsed();
-        std::thread::sleep(grace);
-        let (mut ended, mut left) = (Vec::new(), Vec::new());
-        for pid in self.processes {
-            if end(pid).map_err(ReplicaError::io("end the old server"))? {
-                ended.push(pid);
-            } else {
-                left.push(pid);
-            }
+        for SharedSocket(socket) in &self.shared {
+            let _ = set_reuseport(socket, false);
         }
-        Ok(ServerHandover { port: self.port, ended, drained_in, left })
     }
 
-    fn has_queued(&self) -> Result<bool, ReplicaError> {
-        let listed =
-            sockets_on(self.port).map_err(ReplicaError::io("list the UDP sockets (module udp_diag)"))?;
-        Ok(listed.iter().any(|socket| self.has(socket.cookie) && socket.queued > 0))
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.groups.iter().map(|group| group.local)
+    }
+
+    /// Lets the old server read its buffers, gives its last replies this time, and ends it.
+    pub(super) fn drain(self, grace: Duration) -> ServerDrain {
+        ServerDrain::new(self.port, self.sockets, self.processes, grace)
     }
 }
 
@@ -160,19 +180,4 @@ fn top_processes(server: &ObservedServer) -> Vec<u32> {
     let is_own = |pid: u32| server.processes.iter().any(|process| process.pid == pid);
     let top = server.processes.iter().filter(|process| !process.parent.is_some_and(is_own));
     top.map(|process| process.pid).collect()
-}
-
-/// Whether it ended in time.
-fn end(pid: u32) -> std::io::Result<bool> {
-    let Some(pid) = Pid::from_raw(pid.cast_signed()) else { return Ok(true) };
-    let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
-        Err(rustix::io::Errno::SRCH) => return Ok(true),
-        opened => opened?,
-    };
-    match pidfd_send_signal(&descriptor, Signal::TERM) {
-        Err(rustix::io::Errno::SRCH) => return Ok(true),
-        sent => sent?,
-    }
-    let patience = Timespec::try_from(PATIENCE).map_err(std::io::Error::other)?;
-    Ok(poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&patience))? > 0)
 }

@@ -1,0 +1,89 @@
+//! `linerate boost unit`: a drop-in with which systemd starts copies of a service's server.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use linerate_host::setting::SettingValue;
+use linerate_host::{CpuSet, Host, Setting};
+use linerate_tune::boost::replicas::ReplicaUnit;
+use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction};
+
+use super::apply::must_be_root;
+use super::run::copies;
+use crate::command::tune::apply::runner::tell;
+use crate::command::tune::{ConsentMode, StateDirArgs};
+use crate::interrupt::InterruptFlag;
+use crate::output;
+
+#[derive(Debug, Args)]
+pub(super) struct BoostUnitArgs {
+    /// The service, such as ntpd.service
+    unit: String,
+    /// Number of copies
+    #[arg(short = 'n', long, value_name = "N", value_parser = copies())]
+    replicas: u32,
+    /// Share this UDP and TCP port only [default: every port that the server binds]
+    #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// CPUs of the copies, such as 0-3,8 [default: those on which packets arrive]
+    #[arg(long, value_name = "LIST", value_parser = CpuSet::from_list)]
+    cpus: Option<CpuSet>,
+    #[command(flatten)]
+    agreement: ConsentMode,
+    #[command(flatten)]
+    place: StateDirArgs,
+    /// The server in the foreground, instead of the command of the unit; {replica} is the number of
+    /// the copy
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<String>,
+}
+
+impl BoostUnitArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        must_be_root("unit")?;
+        self.agreement.check()?;
+        let (host, interrupt) = (Host::live(), InterruptFlag::install()?);
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
+        let parts = (&*program.to_string_lossy(), &*self.options(), &*self.command);
+        let made = ReplicaUnit::of(&host, &self.unit, parts)?;
+        let (setting, to) =
+            (Setting::UnitDropIn { unit: made.unit.clone() }, SettingValue::new(made.drop_in.clone()));
+        let from = setting.read(&host)?;
+        if from == to {
+            tell("nothing to change: the drop-in is as it should be\n");
+            return Ok(ExitCode::SUCCESS);
+        }
+        let notes: String = made.notes.iter().map(|note| format!("{note}\n")).collect();
+        output::print_if_read(&format!("{setting}:\n\n{}\n{notes}", made.drop_in))?;
+        if interrupt.is_raised() || !self.agreement.given("write this drop-in?", &interrupt)? {
+            tell("nothing was changed\n");
+            return Ok(ExitCode::from(1));
+        }
+        let mut writer = self.place.begun()?.lock()?;
+        let begin = TuneStart::new(format!("boost unit {}", made.unit), output::argv());
+        let mut transaction = TuneTransaction::begin(&mut writer, &host, begin)?;
+        let tune = transaction.id();
+        let outcome = transaction.change_from(&host, &setting, &from, &to)?;
+        let refused = match outcome {
+            ChangeResult::Refused { why } => Some(why),
+            ChangeResult::Made { .. } | ChangeResult::Already => None,
+        };
+        transaction.end(refused.clone())?;
+        ensure!(refused.is_none(), "{}", refused.unwrap_or_default());
+        let undo = self.place.command(&format!("undo {tune}"));
+        tell(&format!(
+            "Tune {tune} is made. Start the copies: systemctl restart {}. To undo it: {undo}\n",
+            made.unit
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// For `boost run`.
+    fn options(&self) -> Vec<String> {
+        let mut options = vec!["--replicas".to_owned(), self.replicas.to_string()];
+        options.extend(self.port.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]));
+        options.extend(self.cpus.iter().flat_map(|cpus| ["--cpus".to_owned(), cpus.to_string()]));
+        options
+    }
+}

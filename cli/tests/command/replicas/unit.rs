@@ -1,0 +1,36 @@
+//! `linerate boost unit` and its undo, in a mount namespace with units of its own.
+
+use std::process::Command;
+
+use crate::support::{program, skip};
+
+const SCRIPT: &str = r#"
+set -e
+units=/etc/systemd/system
+mkdir -p $units
+mount -t tmpfs none $units
+printf '[Service]\nUser=nobody\nExecStart=/usr/sbin/server $WORDS\n' >$units/linerate-test.service
+"$LINERATE" boost unit linerate-test.service --replicas 2 --port 123 --yes --state-dir "$STATE"
+cat $units/linerate-test.service.d/90-linerate.conf
+"$LINERATE" boost unit linerate-test.service --replicas 2 --port 123 --yes --state-dir "$STATE"
+"$LINERATE" tune undo --state-dir "$STATE"
+ls $units
+"#;
+
+#[test]
+fn a_drop_in_is_written_and_undone() {
+    let state = tempfile::tempdir().expect("a directory");
+    if !rustix::process::geteuid().is_root() {
+        return skip("a_drop_in_is_written_and_undone", "not root");
+    }
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", SCRIPT]).env("LINERATE", program()).env("STATE", state.path());
+    let output = command.output().expect("unshare");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    let command = "boost run --replicas 2 --port 123 -- /usr/bin/setpriv --reuid=nobody --regid=nobody --init-groups -- \
+                   /usr/sbin/server $WORDS\nDelegate=yes\n";
+    assert!(out.contains(command), "{out}");
+    assert!(err.contains("nothing to change"), "{err}");
+    assert!(out.ends_with("linerate-test.service\n"), "the drop-in and its directory are gone: {out}");
+}

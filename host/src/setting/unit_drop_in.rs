@@ -1,0 +1,119 @@
+//! linerate's drop-in of a systemd service: its text, or nothing. Other drop-ins are left alone.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
+use crate::root::run;
+use crate::{Host, HostError};
+
+/// The directory of units that an administrator writes (systemd.unit(5)).
+const UNITS: &str = "/etc/systemd/system";
+
+/// The first line of a text begins so.
+const MARK: &str = "# Written by linerate";
+
+pub(super) struct UnitDropIn<'a> {
+    pub(super) unit: &'a str,
+}
+
+impl UnitDropIn<'_> {
+    fn key(&self) -> String {
+        format!("unit-drop-in/{}", self.unit)
+    }
+
+    fn directory(&self) -> String {
+        format!("{UNITS}/{}.d", self.unit)
+    }
+
+    fn path(&self) -> String {
+        format!("{}/90-linerate.conf", self.directory())
+    }
+
+    fn list(&self) -> io::Result<String> {
+        match fs::read_to_string(self.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read,
+        }
+    }
+
+    fn replace(&self, text: &str) -> io::Result<()> {
+        let (directory, path) = (self.directory(), self.path());
+        if text.is_empty() {
+            fs::remove_file(&path)?;
+            // Other drop-ins may be there.
+            let _ = fs::remove_dir(&directory);
+        } else {
+            fs::create_dir_all(&directory)?;
+            let unfinished = format!("{path}.new");
+            fs::write(&unfinished, text)?;
+            fs::rename(&unfinished, &path)?;
+        }
+        if Path::new("/run/systemd/system").exists() {
+            run("systemctl", &["daemon-reload"], "").map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+}
+
+impl Knob for UnitDropIn<'_> {
+    fn name(&self) -> String {
+        format!("drop-in of {}", self.unit)
+    }
+
+    fn wrong_name(&self) -> Option<String> {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ":-_.\\@".contains(letter);
+        let name = self.unit.strip_suffix(".service").filter(|name| !name.is_empty());
+        let is_name = name.is_some_and(|name| name.chars().all(is_plain) && !name.starts_with('.'));
+        (!is_name).then(|| format!("'{}' is no name of a service", self.unit))
+    }
+
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        host.call::<String>(&self.key(), "reading it", || self.list()).map(SettingValue::new)
+    }
+
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
+        let is_ours = value.as_str().is_empty() || value.as_str().starts_with(MARK);
+        if is_ours { Ok(()) } else { Err("a drop-in that linerate wrote, or nothing") }
+    }
+
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let now = self.read(host)?;
+        if self.check(&now).is_err() {
+            return Err(WriteRefusal::Reason(format!(
+                "{} was not written by linerate: move it away",
+                self.path()
+            )));
+        }
+        if now == *value {
+            return Ok(());
+        }
+        Ok(host.act_to(&self.key(), "writing it", || self.replace(value.as_str()), &value.as_str())?)
+    }
+
+    fn command(&self, _value: &SettingValue) -> Option<String> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Setting;
+
+    #[test]
+    fn only_a_drop_in_of_linerate_is_replaced() {
+        let setting = |unit: &str| Setting::UnitDropIn { unit: unit.to_owned() };
+        let ours = SettingValue::new("# Written by linerate boost unit\n[Service]\n");
+        for (there, is_ours) in [("", true), (ours.as_str(), true), ("[Service]\nUser=x\n", false)] {
+            let host = Host::scripted([("/calls/unit-drop-in/ntp.service.json", format!("{there:?}"))]);
+            assert_eq!(setting("ntp.service").write(&host, &ours).is_ok(), is_ours, "{there:?}");
+            assert_eq!(setting("ntp.service").write(&host, &SettingValue::new("")).is_ok(), is_ours);
+        }
+        for unit in ["ntp", ".service", "../ntp.service", "a/b.service", "ntp.socket"] {
+            assert!(setting(unit).read(&Host::scripted([("/x", "")])).is_err(), "{unit}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Datagrams of an address for one socket only, whichever others are bound to it
+//! (`bpf/redirect.bpf.c`, Linux 5.9), and what that makes possible: another socket joins one that
+//! never asked for SO_REUSEPORT, and loses it no datagram.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+
+use aya::maps::SockMap;
+use aya::programs::SkLookup;
+use aya::{Ebpf, EbpfLoader};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::root::{ExplainedErrno, pause_after_burst};
+use crate::setting::SocketAt;
+use crate::stage::socket::copy_of_any;
+use crate::{Host, bpf};
+
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/redirect.bpf.o"));
+
+const PROGRAM: &str = "linerate_redirect";
+
+/// In effect until it is dropped, or its process ends.
+pub struct SocketRedirect {
+    _object: Ebpf,
+}
+
+impl SocketRedirect {
+    /// Hands the datagrams of this address to this socket: all, or those from one port. Those for
+    /// another address of the port are left alone, unless `local` is unspecified.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_BPF and CAP_NET_ADMIN; `EBUSY` if another program has the socket.
+    pub fn attach(socket: &OwnedFd, local: SocketAddr, from_port: Option<u16>) -> io::Result<Self> {
+        pause_after_burst();
+        let (port, from) = (local.port(), from_port.unwrap_or_default());
+        let mut address = [0_u8; 16];
+        match local.ip() {
+            IpAddr::V4(ip) => address[..4].copy_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => address = ip.octets(),
+        }
+        let mut loader = EbpfLoader::new();
+        loader.override_global("local_port", &port, true);
+        loader.override_global("from_port", &from, true);
+        loader.override_global("local_address", &address, true);
+        let mut object = loader.load(OBJECT).map_err(bpf::error)?;
+        let map = object.map_mut("redirect_socket").ok_or_else(|| bpf::missing("redirect_socket"))?;
+        let mut sockets: SockMap<_> = map.try_into().map_err(bpf::error)?;
+        sockets.set(0, &socket.as_raw_fd(), 0).map_err(bpf::error)?;
+        let program = object.program_mut(PROGRAM).ok_or_else(|| bpf::missing(PROGRAM))?;
+        let program: &mut SkLookup = program.try_into().map_err(bpf::error)?;
+        program.load().map_err(bpf::error)?;
+        program.attach(std::fs::File::open("/proc/thread-self/ns/net")?).map_err(bpf::error)?;
+        Ok(Self { _object: object })
+    }
+}
+
+/// A copy of a socket of another process. The socket stays open as long as the copy.
+///
+/// # Errors
+/// `ENOENT` if it was closed; `EPERM` names the capability.
+pub fn socket_copy(host: &Host, at: SocketAt) -> io::Result<OwnedFd> {
+    let copy = copy_of_any(host, at.inode, (at.pid, at.descriptor))?;
+    if sockopt::socket_cookie(&copy)? == at.cookie {
+        return Ok(copy);
+    }
+    Err(ExplainedErrno { errno: libc::ENOENT, words: "that socket was closed".to_owned() }.into())
+}
+
+/// Lets other sockets of its user bind the address of a socket that is bound without SO_REUSEPORT:
+/// the kernel looks at the option of both when the second binds (`inet_rcv_saddr_equal` and
+/// `udp_lib_lport_inuse` of net/ipv4/udp.c, Linux 6.18).
+///
+/// # Errors
+/// The error of the kernel.
+pub fn set_reuseport(socket: &OwnedFd, shared: bool) -> io::Result<()> {
+    Ok(sockopt::set_socket_reuseport(socket, shared)?)
+}
+
+/// Makes a reuseport group of one UDP socket that is alone on its address, so that a program can
+/// steer it, and calls `steer` before another socket receives anything.
+///
+/// A group comes into being when a second socket binds (`reuseport_add_sock` of
+/// net/core/sock_reuseport.c), which here is closed again.
+///
+/// # Errors
+/// The error of the kernel, or of `steer`; then the option is as before.
+pub fn make_group(
+    socket: &OwnedFd,
+    local: SocketAddr,
+    steer: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    set_reuseport(socket, true)?;
+    let made = SocketRedirect::attach(socket, local, None).and_then(|redirect| {
+        let second = bind_second(socket, local)?;
+        steer()?;
+        drop((second, redirect));
+        Ok(())
+    });
+    if made.is_err() {
+        // The socket may be gone.
+        let _ = set_reuseport(socket, false);
+    }
+    made
+}
+
+fn bind_second(socket: &OwnedFd, local: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let second = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseport(&second, true)?;
+    if local.is_ipv6() {
+        sockopt::set_ipv6_v6only(&second, sockopt::ipv6_v6only(socket)?)?;
+    }
+    rustix::net::bind(second.as_fd(), &local)?;
+    Ok(second)
+}

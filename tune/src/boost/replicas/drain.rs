@@ -1,0 +1,236 @@
+//! The end of a server whose port was handed over: its buffers are read, its last replies sent, its
+//! processes ended. A step at a time, so that the new copies are supervised meanwhile.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use linerate_host::bind_hooks::{BoundSocket, sockets_on};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// A server that reads nothing for so long does not read the rest.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Longest wait for processes that were told to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The kernel has no event for an empty buffer.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// How a port was handed over.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerHandover {
+    pub port: u16,
+    /// Processes of the old server that ended.
+    pub ended: Vec<u32>,
+    /// Time until the old server had read its buffers.
+    pub drained_in: Duration,
+    /// Memory of the datagrams that it had not read when it was told to end, bytes; `None` if the
+    /// sockets could not be listed.
+    pub unread: Option<u64>,
+    /// Datagrams that found the buffers of the old sockets full, or `None` if the kernel did not
+    /// report it.
+    pub old_drops: Option<u64>,
+    /// The same of the new sockets.
+    pub new_drops: Option<u64>,
+    /// Of processes that did not end in time.
+    pub left: Vec<u32>,
+    /// What failed after the switch.
+    pub errors: Vec<String>,
+}
+
+pub(super) struct OldProcess {
+    pid: u32,
+    /// `None` if it had ended.
+    descriptor: Option<OwnedFd>,
+}
+
+pub(super) struct ServerDrain {
+    /// Drops of the old sockets before, by cookie.
+    old: BTreeMap<u64, Option<u64>>,
+    processes: Vec<OldProcess>,
+    grace: Duration,
+    stage: DrainStage,
+    handover: ServerHandover,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DrainStage {
+    /// Buffers are read. When that began, and since when as many bytes are left.
+    Reading {
+        began: Instant,
+        since: Instant,
+    },
+    Replying {
+        until: Instant,
+    },
+    Ending {
+        until: Instant,
+    },
+}
+
+impl ServerDrain {
+    pub(super) fn new(
+        port: u16,
+        old: BTreeMap<u64, Option<u64>>,
+        processes: Vec<OldProcess>,
+        grace: Duration,
+    ) -> Self {
+        let now = Instant::now();
+        let stage = DrainStage::Reading { began: now, since: now };
+        let handover = ServerHandover { port, ..ServerHandover::default() };
+        Self { old, processes, grace, stage, handover }
+    }
+
+    /// When to take the next step, at the latest.
+    pub(super) fn next_step(&self) -> Instant {
+        match self.stage {
+            DrainStage::Reading { .. } => Instant::now() + LOOK_AGAIN,
+            DrainStage::Replying { until } | DrainStage::Ending { until } => until,
+        }
+    }
+
+    /// Readable when a process that was told to end has ended.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let is_ending = matches!(self.stage, DrainStage::Ending { .. });
+        let descriptors =
+            self.processes.iter().filter_map(|process| Some(process.descriptor.as_ref()?.as_fd()));
+        descriptors.filter(move |_| is_ending)
+    }
+
+    /// Does what is due. Returns the outcome once the old server has ended, or had its time.
+    pub(super) fn step(&mut self) -> Option<ServerHandover> {
+        let now = Instant::now();
+        match self.stage {
+            DrainStage::Reading { began, since } => {
+                let before = self.handover.unread;
+                let failed = self
+                    .look()
+                    .is_err_and(|error| self.failed("list the UDP sockets (module udp_diag)", &error));
+                let since = if self.handover.unread == before { since } else { now };
+                let is_over = failed || self.handover.unread == Some(0) || now >= since + IDLE;
+                if is_over {
+                    self.handover.drained_in = now - began;
+                }
+                self.stage = match is_over {
+                    true => DrainStage::Replying { until: now + self.grace },
+                    false => DrainStage::Reading { began, since },
+                };
+            }
+            DrainStage::Replying { until } if now >= until => {
+                if let Err(error) = self.look() {
+                    self.failed("list the UDP sockets (module udp_diag)", &error);
+                }
+                for at in 0..self.processes.len() {
+                    if let Err(errno) = self.processes[at].end() {
+                        self.failed("end the old server", &errno.into());
+                    }
+                }
+                self.stage = DrainStage::Ending { until: now + PATIENCE };
+            }
+            DrainStage::Replying { .. } => {}
+            DrainStage::Ending { until } => {
+                let (left, ended): (Vec<_>, Vec<_>) =
+                    self.processes.iter().partition(|process| process.runs());
+                if left.is_empty() || now >= until {
+                    let pids =
+                        |processes: Vec<&OldProcess>| processes.iter().map(|process| process.pid).collect();
+                    (self.handover.ended, self.handover.left) = (pids(ended), pids(left));
+                    return Some(std::mem::take(&mut self.handover));
+                }
+            }
+        }
+        None
+    }
+
+    fn failed(&mut self, what: &str, error: &io::Error) -> bool {
+        self.handover.errors.push(format!("{what}: {error}"));
+        true
+    }
+
+    fn look(&mut self) -> io::Result<()> {
+        self.handover.unread = None;
+        let (old, new): (Vec<_>, Vec<_>) = sockets_on(self.handover.port)?
+            .into_iter()
+            .partition(|socket| self.old.contains_key(&socket.cookie));
+        let before =
+            |socket: &BoundSocket| self.old.get(&socket.cookie).copied().flatten().unwrap_or_default();
+        let sum = |sockets: &[BoundSocket]| {
+            sockets
+                .iter()
+                .map(|socket| Some(socket.drops?.saturating_sub(before(socket))))
+                .sum::<Option<u64>>()
+        };
+        self.handover.unread = Some(old.iter().map(|socket| socket.queued).sum());
+        // Sockets of processes that have ended are gone.
+        self.handover.old_drops = self.handover.old_drops.max(sum(&old));
+        self.handover.new_drops = sum(&new);
+        Ok(())
+    }
+}
+
+impl OldProcess {
+    pub(super) fn open(pid: u32) -> io::Result<Self> {
+        let descriptor =
+            match Pid::from_raw(pid.cast_signed()).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+                None | Some(Err(Errno::SRCH)) => None,
+                Some(opened) => Some(opened?),
+            };
+        Ok(Self { pid, descriptor })
+    }
+
+    fn end(&self) -> Result<(), Errno> {
+        match self.descriptor.as_ref().map(|descriptor| pidfd_send_signal(descriptor, Signal::TERM)) {
+            None | Some(Err(Errno::SRCH)) => Ok(()),
+            Some(sent) => sent,
+        }
+    }
+
+    fn runs(&self) -> bool {
+        let now = Timespec::default();
+        self.descriptor.as_ref().is_some_and(|descriptor| {
+            matches!(poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&now)), Ok(0))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_read_is_reported() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let (local, cookie) = (
+            socket.local_addr().expect("bound"),
+            rustix::net::sockopt::socket_cookie(&socket).expect("a cookie"),
+        );
+        UdpSocket::bind("127.0.0.1:0").and_then(|client| client.send_to(&[1], local)).expect("sent");
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("it starts");
+        let process = OldProcess::open(child.id()).expect("a process");
+        let old = BTreeMap::from([(cookie, Some(0))]);
+        let mut drain = ServerDrain::new(local.port(), old, vec![process], Duration::ZERO);
+        let began = Instant::now();
+        assert_eq!(drain.step(), None);
+        let unread = drain.handover.unread;
+        assert!(unread > Some(0) && drain.handover.old_drops == Some(0));
+        assert!(matches!(drain.stage, DrainStage::Reading { .. }));
+        drain.stage = DrainStage::Reading { began, since: began.checked_sub(IDLE).expect("past") };
+        // The buffer is as full as before: the server is told to end all the same.
+        while drain.step().is_none() {
+            assert!(began.elapsed() < PATIENCE);
+            if matches!(drain.stage, DrainStage::Ending { .. }) {
+                child.wait().expect("a child");
+                let handover = drain.step().expect("it has ended");
+                assert_eq!((handover.unread, &handover.ended[..]), (unread, &[child.id()][..]));
+                return;
+            }
+        }
+        panic!("it ended before it was told");
+    }
+}

@@ -1,0 +1,59 @@
+//! Whether copies wait for datagrams. It is looked for often, next to a server under load, and so
+//! reads few files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use linerate_host::Host;
+use linerate_host::bind_hooks::BoundSocket;
+use linerate_host::setting::SocketAt;
+use linerate_host::socket_redirect::{SocketRedirect, socket_copy};
+use linerate_host::stage::thread::{ThreadSampling, ThreadSightings};
+
+use super::ReplicaProbe;
+
+/// Whether these processes wait for datagrams on each of these sockets (inodes).
+pub(super) fn are_read(host: &Host, processes: &[u32], sockets: &BTreeSet<u64>) -> bool {
+    let held = processes.iter().map(|pid| (*pid, descriptors(host, *pid, sockets))).collect();
+    let mut sampling = ThreadSampling::of_sockets(host, held);
+    sampling.take();
+    let threads = sampling.threads();
+    let waits = |thread: &ThreadSightings, inode: &u64| {
+        let registered = thread.ring.as_ref().is_some_and(|ring| ring.is_empty() || ring.contains(inode));
+        // The sockets of select and poll are in the thread's memory.
+        thread.selecting > 0 || registered || thread.in_call.contains(inode) || thread.polling.contains(inode)
+    };
+    sockets.iter().all(|inode| threads.iter().any(|thread| waits(thread, inode)))
+}
+
+/// The descriptors of these sockets, with their inodes.
+fn descriptors(host: &Host, pid: u32, sockets: &BTreeSet<u64>) -> BTreeMap<u32, u64> {
+    let names = host.list(&format!("/proc/{pid}/fd")).unwrap_or_default();
+    let held = names.iter().filter_map(|name| {
+        let link = host.read_link(&format!("/proc/{pid}/fd/{name}")).ok()?;
+        let inode = link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+        sockets.contains(&inode).then_some((name.parse().ok()?, inode))
+    });
+    held.collect()
+}
+
+/// Asks one socket of a group, which the port's other datagrams do not reach yet.
+pub(super) fn ask(host: &Host, socket: &BoundSocket, probe: &ReplicaProbe) -> Result<(), String> {
+    let ip = match socket.local.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let redirected = || {
+        // Any process may hold it.
+        let at =
+            SocketAt { cookie: socket.cookie, inode: socket.inode, pid: std::process::id(), descriptor: 0 };
+        let port = UdpSocket::bind((ip, 0))?.local_addr()?.port();
+        let redirect = SocketRedirect::attach(&socket_copy(host, at)?, socket.local, Some(port))?;
+        std::io::Result::Ok((redirect, port))
+    };
+    let (redirect, port) = redirected().map_err(|error| error.to_string())?;
+    let answered = (probe.0)(SocketAddr::new(ip, socket.local.port()), port);
+    drop(redirect);
+    answered
+}

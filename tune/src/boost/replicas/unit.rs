@@ -1,0 +1,286 @@
+//! A systemd service whose server `linerate boost run` starts: the drop-in that makes it so, and
+//! keeps the service's own hardening for the copies.
+
+use linerate_host::{Host, ini};
+
+use crate::persist::{argument, is_expressible};
+
+/// Where units are, the first directory first (systemd.unit(5)).
+const DIRECTORIES: [&str; 5] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+
+/// What `boost run` requires: BPF programs, copies of sockets, another user for the copies.
+const CAPABILITIES: &str = "CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_PTRACE CAP_SYS_RESOURCE CAP_SYS_NICE \
+                            CAP_SETUID CAP_SETGID CAP_SETPCAP CAP_KILL CAP_DAC_OVERRIDE";
+const SYSTEM_CALLS: &str = "bpf perf_event_open pidfd_open pidfd_getfd pidfd_send_signal setns capset";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaUnit {
+    /// Such as `ntpd.service`.
+    pub unit: String,
+    /// The text of the drop-in.
+    pub drop_in: String,
+    /// What the reader should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaUnitError {
+    #[error("there is no unit {unit} (looked in {}): see systemctl list-unit-files", DIRECTORIES.join(", "))]
+    NotThere { unit: String },
+    #[error("{unit}: {why}")]
+    Unsuited { unit: String, why: String },
+}
+
+/// The section `[Service]` of a unit with its drop-ins.
+struct ServiceSection(Vec<(String, String)>);
+
+impl ReplicaUnit {
+    /// `options` are those of `boost run`. `command` replaces the command of the unit, if it is not
+    /// empty. `program` is the absolute path of linerate.
+    ///
+    /// # Errors
+    /// [`ReplicaUnitError`] if the unit is missing, or copies of its server cannot be run.
+    pub fn of(
+        host: &Host,
+        unit: &str,
+        (program, options, command): (&str, &[String], &[String]),
+    ) -> Result<Self, ReplicaUnitError> {
+        let service = ServiceSection::read(host, unit)
+            .ok_or_else(|| ReplicaUnitError::NotThere { unit: unit.to_owned() })?;
+        let unsuited = |why: String| ReplicaUnitError::Unsuited { unit: unit.to_owned(), why };
+        if !is_expressible(program) {
+            return Err(unsuited(format!(
+                "systemd cannot start {program}: move linerate to another directory"
+            )));
+        }
+        if let Some(why) = service.refusal(!command.is_empty()) {
+            return Err(unsuited(why));
+        }
+        let own = service.last("ExecStart").unwrap_or_default();
+        let (flags, own) = own.split_at(own.find(|letter| !"-:+!".contains(letter)).unwrap_or_default());
+        let command = match command {
+            [] => own.to_owned(),
+            words => words.iter().map(|word| argument(word)).collect::<Vec<_>>().join(" "),
+        };
+        // Only linerate runs as root: `!` leaves the other restrictions of the unit as they are.
+        let as_root = if service.last("User").is_some() { "!" } else { "" };
+        let kept: String = flags.chars().filter(|flag| "-:".contains(*flag)).collect();
+        let privileges = service.privileges(flags.contains(['+', '!']));
+        let options = options.iter().map(|word| argument(word)).collect::<Vec<_>>().join(" ");
+        let mut drop_in = format!(
+            "# Written by linerate boost unit; linerate tune undo removes it.\n[Service]\nExecStart=\n\
+             ExecStart={as_root}{kept}{} boost run {options} -- {privileges}{command}\n\
+             Delegate=yes\n",
+            argument(program)
+        );
+        let mut notes = Vec::new();
+        for (key, value, why) in service.changes() {
+            drop_in += &format!("{key}={value}\n");
+            notes.extend(why.map(|why| format!("{key}={value}: {why}.")));
+        }
+        Ok(Self { unit: unit.to_owned(), drop_in, notes })
+    }
+}
+
+impl ServiceSection {
+    /// The drop-in of linerate is left out.
+    fn read(host: &Host, unit: &str) -> Option<Self> {
+        let template = unit.split_once('@').map(|(name, _)| format!("{name}@.service"));
+        let names = || [Some(unit.to_owned()), template.clone()].into_iter().flatten();
+        let candidates = names().flat_map(|name| DIRECTORIES.map(|directory| format!("{directory}/{name}")));
+        let main = candidates.into_iter().find_map(|path| host.read(&path).ok())?;
+        let mut drop_ins = std::collections::BTreeMap::new();
+        for directory in names().flat_map(|name| DIRECTORIES.map(|directory| format!("{directory}/{name}.d")))
+        {
+            for name in host.list(&directory).unwrap_or_default() {
+                if name.ends_with(".conf") && name != "90-linerate.conf" {
+                    drop_ins.entry(name.clone()).or_insert_with(|| format!("{directory}/{name}"));
+                }
+            }
+        }
+        let mut section = Self(Vec::new());
+        section.add(&main);
+        drop_ins.values().filter_map(|path| host.read(path).ok()).for_each(|text| section.add(&text));
+        Some(section)
+    }
+
+    fn add(&mut self, text: &str) {
+        // A line that ends with a backslash goes on.
+        let text = text.replace("\\\n", " ");
+        for entry in ini::entries(&text).filter(|entry| entry.section == "Service") {
+            if entry.value.is_empty() {
+                self.0.retain(|(key, _)| key != entry.key);
+            } else {
+                self.0.push((entry.key.to_owned(), entry.value.to_owned()));
+            }
+        }
+    }
+
+    fn all<'a>(&'a self, key: &'a str) -> impl DoubleEndedIterator<Item = &'a str> {
+        self.0.iter().filter(move |(own, _)| own == key).map(|(_, value)| value.as_str())
+    }
+
+    fn last(&self, key: &str) -> Option<&str> {
+        self.all(key).next_back()
+    }
+
+    fn is_on(&self, key: &str) -> bool {
+        self.last(key).is_some_and(|value| ini::switch(value) == Some("on"))
+    }
+
+    /// Why copies of the server cannot be run; `None` if they can.
+    fn refusal(&self, has_command: bool) -> Option<String> {
+        let kind = self.last("Type").unwrap_or("simple");
+        let foreground =
+            "give the command that keeps the server in the foreground: linerate boost unit ... -- COMMAND";
+        if kind == "forking" && !has_command {
+            return Some(format!("it goes to the background (Type=forking): {foreground}"));
+        }
+        if !["simple", "exec", "forking", "notify", "notify-reload"].contains(&kind) {
+            return Some(format!("its Type={kind} is that of no server that stays in the foreground"));
+        }
+        if self.is_on("DynamicUser") || self.is_on("PrivateUsers") {
+            return Some(
+                "DynamicUser= and PrivateUsers= leave no user for the copies: turn them off first".to_owned(),
+            );
+        }
+        if self.all("ExecStart").count() != 1
+            || self.last("ExecStart").is_some_and(|own| own.starts_with(['@', '|']))
+        {
+            return Some("only a unit with one plain ExecStart= can be replicated".to_owned());
+        }
+        None
+    }
+
+    /// The command in front of that of the server which gives the copies what the unit gave the
+    /// server: user, groups and capabilities.
+    fn privileges(&self, is_privileged: bool) -> String {
+        let capabilities = |key: &str| {
+            let names = self.all(key).flat_map(str::split_whitespace).map(str::to_lowercase);
+            let names: Vec<String> = names.collect();
+            // A list that begins with ~ has those that are taken away.
+            let takes = names.first().is_some_and(|name| name.starts_with('~'));
+            let sign = if takes { "-" } else { "+" };
+            let named = names.iter().map(|name| name.trim_start_matches('~').trim_start_matches("cap_"));
+            let named: Vec<String> = named.map(|name| format!("{sign}{name}")).collect();
+            let all = if takes { "+all" } else { "-all" };
+            (!names.is_empty()).then(|| format!("{all},{}", named.join(",")))
+        };
+        let mut words = Vec::new();
+        if let Some(user) = self.last("User").filter(|_| !is_privileged) {
+            let group = self.last("Group").unwrap_or(user);
+            words.push(format!("--reuid={user} --regid={group}"));
+            words.push(match self.all("SupplementaryGroups").collect::<Vec<_>>().join(" ") {
+                groups if groups.is_empty() => "--init-groups".to_owned(),
+                groups => format!("--groups={}", groups.split_whitespace().collect::<Vec<_>>().join(",")),
+            });
+        }
+        words.extend(capabilities("CapabilityBoundingSet").map(|set| format!("--bounding-set={set}")));
+        let ambient = capabilities("AmbientCapabilities");
+        words.extend(ambient.map(|set| format!("--inh-caps={set} --ambient-caps={set}")));
+        if words.is_empty() { String::new() } else { format!("/usr/bin/setpriv {} -- ", words.join(" ")) }
+    }
+
+    /// What the drop-in changes besides the command, with reasons.
+    fn changes(&self) -> Vec<(&'static str, String, Option<&'static str>)> {
+        let mut changes = Vec::new();
+        let mut change = |key, value: &str, why| changes.push((key, value.to_owned(), why));
+        match self.last("Type").unwrap_or("simple") {
+            "forking" => {
+                change("Type", "exec", None);
+                change("PIDFile", "", None);
+            }
+            "notify" | "notify-reload" => {
+                change("NotifyAccess", "all", Some("the first copy that is ready makes the service ready"));
+            }
+            _ => {}
+        }
+        if self.is_on("ProtectControlGroups")
+            || self.last("ProtectControlGroups").is_some_and(|value| value != "no")
+        {
+            change("ProtectControlGroups", "no", Some("linerate makes a control group for the copies"));
+        }
+        if self.last("CapabilityBoundingSet").is_some() {
+            change(
+                "CapabilityBoundingSet",
+                CAPABILITIES,
+                Some("for linerate, the copies keep the set of the unit"),
+            );
+        }
+        if self.last("SystemCallFilter").is_some() {
+            change(
+                "SystemCallFilter",
+                SYSTEM_CALLS,
+                Some("linerate's own, which the filter allows the copies, too"),
+            );
+        }
+        let families = self.all("RestrictAddressFamilies").collect::<Vec<_>>().join(" ");
+        if !families.is_empty() && !families.starts_with('~') && !families.contains("AF_NETLINK") {
+            change("RestrictAddressFamilies", "AF_NETLINK", Some("linerate lists sockets"));
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(files: &[(&str, &str)], command: &[&str]) -> Result<ReplicaUnit, ReplicaUnitError> {
+        let host = Host::scripted(files.iter().map(|(path, text)| (*path, *text)));
+        let options = ["--replicas".to_owned(), "2".to_owned()];
+        let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        ReplicaUnit::of(&host, "ntp.service", ("/usr/bin/linerate", &options, &command))
+    }
+
+    #[test]
+    fn the_copies_keep_the_user_and_the_hardening_of_the_unit() {
+        let main = "[Unit]\nDescription=x\n[Service]\nType=notify\nUser=ntp\nExecStart=-/usr/sbin/ntpd -g \\\n  $OPTIONS\n\
+                    AmbientCapabilities=CAP_NET_BIND_SERVICE\nProtectControlGroups=yes\nProtectHome=yes\n";
+        let drop_in = "[Service]\nExecStart=\nExecStart=/opt/ntpd $OPTIONS\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_SYS_TIME\n\
+                       SystemCallFilter=@system-service\nRestrictAddressFamilies=AF_INET\n";
+        let files = [
+            ("/usr/lib/systemd/system/ntp.service", main),
+            ("/etc/systemd/system/ntp.service.d/10-local.conf", drop_in),
+            ("/etc/systemd/system/ntp.service.d/90-linerate.conf", "[Service]\nExecStart=\nExecStart=/x\n"),
+        ];
+        let unit = unit(&files, &[]).expect("suited");
+        assert_eq!(
+            unit.drop_in,
+            format!(
+                "# Written by linerate boost unit; linerate tune undo removes it.\n[Service]\nExecStart=\n\
+                 ExecStart=!/usr/bin/linerate boost run --replicas 2 -- /usr/bin/setpriv --reuid=ntp --regid=ntp --init-groups \
+                 --bounding-set=-all,+net_bind_service,+sys_time --inh-caps=-all,+net_bind_service \
+                 --ambient-caps=-all,+net_bind_service -- /opt/ntpd $OPTIONS\n\
+                 Delegate=yes\nNotifyAccess=all\nProtectControlGroups=no\nCapabilityBoundingSet={CAPABILITIES}\n\
+                 SystemCallFilter={SYSTEM_CALLS}\nRestrictAddressFamilies=AF_NETLINK\n"
+            )
+        );
+        assert_eq!(unit.notes.len(), 5, "{:?}", unit.notes);
+    }
+
+    #[test]
+    fn a_unit_that_goes_to_the_background_requires_a_command() {
+        let files = [(
+            "/lib/systemd/system/ntp.service",
+            "[Service]\nType=forking\nPIDFile=/run/x\nExecStart=/usr/sbin/ntpd\n",
+        )];
+        let error = unit(&files, &[]).expect_err("forking").to_string();
+        assert!(error.contains("-- COMMAND"), "{error}");
+        let text =
+            unit(&files, &["/usr/sbin/ntpd", "-n", "-p", "/run/{replica} $x"]).expect("suited").drop_in;
+        assert!(
+            text.contains("ExecStart=/usr/bin/linerate boost run --replicas 2 -- /usr/sbin/ntpd -n"),
+            "{text}"
+        );
+        assert!(text.contains("\"/run/{replica} $$x\"") && text.contains("Type=exec\nPIDFile=\n"), "{text}");
+        let once = [("/lib/systemd/system/ntp.service", "[Service]\nType=oneshot\nExecStart=/bin/true\n")];
+        assert!(unit(&once, &[]).is_err() && unit(&[("/x", "")], &[]).is_err());
+    }
+}
