@@ -17,7 +17,7 @@ struct {
     __uint(type, BPF_MAP_TYPE_SOCKMAP);
     __uint(max_entries, 1);
     __uint(key_size, sizeof(__u32));
-    __uint(value_size, sizeof(__u64));
+    __uint(value_size, sizeof(__u32));
 } redirect_socket SEC(".maps");
 
 // Set before the program is loaded. A port of 0 is any; an address of zeros, too.

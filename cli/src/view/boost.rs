@@ -22,7 +22,7 @@ use linerate_tune::boost::watch::WatchEvent;
 use super::measurement;
 use super::tune::{TuneCommand, apply_verdict, change_table, journal_note, next_steps, status_section};
 use super::tune_plan;
-use crate::document::{Audience, Block, Document, Fact, Mark, Section, Table, Tile, Tone};
+use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{self, count_with_noun};
 pub(crate) use server::server_title;
@@ -334,7 +334,7 @@ pub(crate) fn status(
     document.notes.extend(journal_note(status.trouble.as_ref(), &status.journal));
     document.sections = status.boosts.iter().map(|boost| boost_section(boost, command, full)).collect();
     document.sections.extend(status.replicas.value().into_iter().flatten().map(replicas::set_section));
-    document.notes.extend(status.replicas.why().map(|why| format!("Replicas are unknown: {why}").into()));
+    document.notes.extend(status.replicas.why().map(|why| Note::new(format!("Replicas are unknown: {why}"))));
     document
 }
 

@@ -17,7 +17,7 @@ pub(super) fn set_section(set: &ReplicaSetState) -> Section {
         let processes: Vec<String> = copy.processes.iter().map(u32::to_string).collect();
         [
             copy.copy.to_string(),
-            if processes.is_empty() { "none: it is started again".to_owned() } else { processes.join(", ") },
+            if processes.is_empty() { "none".to_owned() } else { processes.join(", ") },
             known(&copy.cpus, |cpus| format::cpu_list(&cpus.iter().collect::<Vec<_>>())),
             known(&copy.restarts, u32::to_string),
         ]

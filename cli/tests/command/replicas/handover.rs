@@ -84,7 +84,7 @@ fn copies_that_end_while_the_old_server_drains_are_old_or_new() {
     signal(after[1], Signal::KILL);
     // The new copies are supervised meanwhile.
     new.until("Copy 1 serves again");
-    let (out, _) = host.boost(1, &["status"]);
+    let (out, _) = host.boost(0, &["status"]);
     assert!(out.contains("Other copies have taken the port over"), "{out}");
     new.until(&format!("Port {PORT} is taken over"));
     old.wait(0);

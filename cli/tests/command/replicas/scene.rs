@@ -35,6 +35,7 @@ impl ReplicaTestHost {
     pub(super) fn up(test: &str) -> Option<Self> {
         let host = BoostServersTestHost::up(test, &["gcc", "ss"])?;
         host.spread();
+        std::fs::create_dir_all(host.scene.state()).expect("made");
         let gcc = find("gcc")?;
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/replicas/server.c");
         let mut compiler = Command::new(gcc);

@@ -122,12 +122,12 @@ impl ServiceSection {
         }
     }
 
-    fn all<'a>(&'a self, key: &'a str) -> impl DoubleEndedIterator<Item = &'a str> {
+    fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(own, _)| own == key).map(|(_, value)| value.as_str())
     }
 
     fn last(&self, key: &str) -> Option<&str> {
-        self.all(key).next_back()
+        self.0.iter().rfind(|(own, _)| own == key).map(|(_, value)| value.as_str())
     }
 
     fn is_on(&self, key: &str) -> bool {
