@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::root::{ExplainedErrno, pause_after_burst};
 use crate::setting::SocketAt;
-use crate::stage::socket::copy_of_any;
+use crate::process::copy::copy_of_any;
 use crate::{Host, bpf};
 
 static OBJECT: &[u8] =

@@ -178,6 +178,8 @@ impl ReplicaSet {
         }
         let _ = cgroup::kill(&self.group.path);
         if let Some(takeover) = self.takeover.take() {
+            // Until then the kernel's hash would give them datagrams.
+            let _ = cgroup::wait_until_empty(&self.group.path, PATIENCE);
             takeover.release(&self.host);
         }
     }
