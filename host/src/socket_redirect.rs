@@ -79,23 +79,18 @@ pub fn set_reuseport(socket: &OwnedFd, shared: bool) -> io::Result<()> {
 }
 
 /// Makes a reuseport group of one UDP socket that is alone on its address, so that a program can
-/// steer it, and calls `steer` before another socket receives anything.
+/// steer it.
 ///
 /// A group comes into being when a second socket binds (`reuseport_add_sock` of
-/// net/core/sock_reuseport.c), which here is closed again.
+/// net/core/sock_reuseport.c). That one is closed at once, and receives nothing meanwhile.
 ///
 /// # Errors
-/// The error of the kernel, or of `steer`; then the option is as before.
-pub fn make_group(
-    socket: &OwnedFd,
-    local: SocketAddr,
-    steer: impl FnOnce() -> io::Result<()>,
-) -> io::Result<()> {
+/// The error of the kernel; then the option is as before.
+pub fn make_group(socket: &OwnedFd, local: SocketAddr) -> io::Result<()> {
     set_reuseport(socket, true)?;
     let made = SocketRedirect::attach(socket, local, None).and_then(|redirect| {
-        let second = bind_second(socket, local)?;
-        steer()?;
-        drop((second, redirect));
+        drop(bind_second(socket, local)?);
+        drop(redirect);
         Ok(())
     });
     if made.is_err() {

@@ -5,6 +5,7 @@
 //! again what ends. The copies hold everything themselves: they go on if the supervisor is killed,
 //! and the name of the control group says whose the copies are.
 
+mod buffers;
 mod cgroup;
 mod drain;
 mod process;

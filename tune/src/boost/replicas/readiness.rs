@@ -45,15 +45,18 @@ pub(super) fn ask(host: &Host, socket: &BoundSocket, probe: &ReplicaProbe) -> Re
         ip => ip,
     };
     let redirected = || {
-        // Any process may hold it.
-        let at =
-            SocketAt { cookie: socket.cookie, inode: socket.inode, pid: std::process::id(), descriptor: 0 };
         let port = UdpSocket::bind((ip, 0))?.local_addr()?.port();
-        let redirect = SocketRedirect::attach(&socket_copy(host, at)?, socket.local, Some(port))?;
+        let copy = socket_copy(host, somewhere(socket))?;
+        let redirect = SocketRedirect::attach(&copy, socket.local, Some(port))?;
         std::io::Result::Ok((redirect, port))
     };
     let (redirect, port) = redirected().map_err(|error| error.to_string())?;
     let answered = (probe.0)(SocketAddr::new(ip, socket.local.port()), port);
     drop(redirect);
     answered
+}
+
+/// A socket that is looked for in all processes.
+pub(super) fn somewhere(socket: &BoundSocket) -> SocketAt {
+    SocketAt { cookie: socket.cookie, inode: socket.inode, pid: std::process::id(), descriptor: 0 }
 }

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
+use super::buffers::HandoverBuffers;
 use super::cgroup::{self, CgroupTree, PATIENCE, ReplicaCgroup};
 use super::drain::ServerDrain;
 use super::process::CopyProcess;
@@ -53,6 +54,8 @@ pub struct ReplicaSet {
     takeover: Option<ServerTakeover>,
     /// The same server, until it has ended.
     drain: Option<ServerDrain>,
+    /// Of the new sockets, until the old server has ended.
+    buffers: HandoverBuffers,
     /// When the copies were first asked.
     probed_since: Option<Instant>,
     began: Instant,
@@ -151,6 +154,7 @@ impl ReplicaSet {
             phase: SetPhase::Starting,
             takeover: None,
             drain: None,
+            buffers: HandoverBuffers::default(),
             probed_since: None,
             began: now,
             is_slow: false,
@@ -303,6 +307,7 @@ impl ReplicaSet {
         }
         if let Some(handover) = self.drain.as_mut().and_then(ServerDrain::step) {
             self.drain = None;
+            std::mem::take(&mut self.buffers).restore(&self.host);
             self.events.push(ReplicaEvent::Replaced(handover));
         }
         self.start_again();

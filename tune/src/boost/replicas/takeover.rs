@@ -15,6 +15,7 @@ use linerate_host::socket_redirect::{make_group, set_reuseport, socket_copy};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, Setting};
 
+use super::buffers::HandoverBuffers;
 use super::cgroup::SwitchLock;
 use super::drain::{OldProcess, ServerDrain};
 use super::steering::CopyPlacement;
@@ -29,6 +30,7 @@ pub(super) struct ServerTakeover {
     sockets: BTreeMap<u64, Option<u64>>,
     processes: Vec<OldProcess>,
     shared: Vec<SharedSocket>,
+    buffers: HandoverBuffers,
     /// The control group of the old server, if its copies are supervised.
     supervised: Option<ReplicaCgroup>,
 }
@@ -72,6 +74,7 @@ impl ServerTakeover {
             groups: Vec::new(),
             sockets: BTreeMap::new(),
             shared: Vec::new(),
+            buffers: HandoverBuffers::default(),
             processes: processes.map_err(ReplicaError::io("open the processes of the old server"))?,
             supervised,
         };
@@ -110,14 +113,14 @@ impl ServerTakeover {
             if !group.reuseport {
                 self.share(host, group)?;
             }
-            let steered = match self.shared.last().filter(|_| !group.reuseport) {
-                Some(SharedSocket(socket)) => make_group(socket, local, steer),
-                None if is_new => steer(),
-                None if steering.parse::<SteeringTable>().is_ok() => Ok(()),
-                None => Err(io::Error::other(format!("{local} is steered by another program ({steering})"))),
+            let steered = match is_new {
+                true => steer(),
+                false if steering.parse::<SteeringTable>().is_ok() => Ok(()),
+                false => Err(io::Error::other(format!("{local} is steered by another program ({steering})"))),
             };
             steered.map_err(|error| ReplicaError::NotSteered { why: error.to_string() })?;
             self.groups.push(HeldGroup { local, setting, table, is_new });
+            group.members.iter().for_each(|member| self.buffers.enlarge(host, member.socket));
             self.sockets.extend(group.members.iter().map(|member| (member.socket.cookie, member.drops)));
         }
         Ok(())
@@ -135,7 +138,11 @@ impl ServerTakeover {
         if owner != rustix::process::geteuid().as_raw() {
             return Err(ReplicaError::OtherUser { protocol, local, owner });
         }
-        set_reuseport(&socket, true).map_err(&failed)?;
+        let shared = match protocol {
+            SocketProtocol::Udp => make_group(&socket, local),
+            SocketProtocol::Tcp => set_reuseport(&socket, true),
+        };
+        shared.map_err(&failed)?;
         self.shared.push(SharedSocket(socket));
         Ok(())
     }
@@ -160,6 +167,7 @@ impl ServerTakeover {
             // The server may be gone.
             let _ = group.setting.write(host, &SettingValue::new("none"));
         }
+        self.buffers.restore(host);
         for SharedSocket(socket) in &self.shared {
             let _ = set_reuseport(socket, false);
         }

@@ -80,6 +80,7 @@ impl ReplicaSet {
         if !self.copies_read()? || !self.copies_answer(&groups)? {
             return Ok(());
         }
+        self.enlarge_buffers(groups.keys())?;
         let Some(takeover) = &self.takeover else { return Ok(()) };
         let lock = takeover.lock()?;
         let mut steered = Vec::new();
@@ -116,6 +117,21 @@ impl ReplicaSet {
             }
         }
         Ok(true)
+    }
+
+    fn enlarge_buffers<'a>(
+        &mut self,
+        locals: impl Iterator<Item = &'a SocketAddr>,
+    ) -> Result<(), ReplicaError> {
+        for local in locals {
+            let listed = listed(local.port())?;
+            for socket in
+                listed.iter().filter(|socket| self.copies.iter().any(|copy| copy.binds.has(socket.cookie)))
+            {
+                self.buffers.enlarge(&self.host, readiness::somewhere(socket));
+            }
+        }
+        Ok(())
     }
 
     /// Whether each socket of the old server's addresses gave a valid reply, if that is asked for.
