@@ -11,9 +11,9 @@ use aya::programs::SkLookup;
 use aya::{Ebpf, EbpfLoader};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
+use crate::process::copy::copy_of_any;
 use crate::root::{ExplainedErrno, pause_after_burst};
 use crate::setting::SocketAt;
-use crate::process::copy::copy_of_any;
 use crate::{Host, bpf};
 
 static OBJECT: &[u8] =
