@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
-use aya::maps::SockMap;
+use aya::maps::{MapData, SockMap};
 use aya::programs::SkLookup;
 use aya::{Ebpf, EbpfLoader};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
@@ -23,7 +23,15 @@ const PROGRAM: &str = "linerate_redirect";
 
 /// In effect until it is dropped, or its process ends.
 pub struct SocketRedirect {
+    sockets: SockMap<MapData>,
     _object: Ebpf,
+}
+
+impl Drop for SocketRedirect {
+    fn drop(&mut self) {
+        // The kernel frees the map later, and until then the socket can be in no other map.
+        let _ = self.sockets.clear_index(&0);
+    }
 }
 
 impl SocketRedirect {
@@ -45,14 +53,14 @@ impl SocketRedirect {
         loader.override_global("from_port", &from, true);
         loader.override_global("local_address", &address, true);
         let mut object = loader.load(OBJECT).map_err(bpf::error)?;
-        let map = object.map_mut("redirect_socket").ok_or_else(|| bpf::missing("redirect_socket"))?;
+        let map = object.take_map("redirect_socket").ok_or_else(|| bpf::missing("redirect_socket"))?;
         let mut sockets: SockMap<_> = map.try_into().map_err(bpf::error)?;
         sockets.set(0, &socket.as_raw_fd(), 0).map_err(bpf::error)?;
         let program = object.program_mut(PROGRAM).ok_or_else(|| bpf::missing(PROGRAM))?;
         let program: &mut SkLookup = program.try_into().map_err(bpf::error)?;
         program.load().map_err(bpf::error)?;
         program.attach(std::fs::File::open("/proc/thread-self/ns/net")?).map_err(bpf::error)?;
-        Ok(Self { _object: object })
+        Ok(Self { sockets, _object: object })
     }
 }
 
