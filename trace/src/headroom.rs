@@ -83,10 +83,10 @@ fn refusal(demand: &ServiceDemand, seconds: f64) -> Option<String> {
             cpu.cpu
         ));
     }
-    let crowded = serving.iter().find(|cpu| cpu.firm_use() > MOST_OTHER)?;
+    let crowded = serving.iter().find(|cpu| cpu.other_use > MOST_OTHER)?;
     Some(format!(
         "other programs took {:.0} % of CPU {}, where the service runs: move them, or the estimate is theirs",
-        crowded.firm_use() * 100.0,
+        crowded.other_use * 100.0,
         crowded.cpu
     ))
 }

@@ -150,6 +150,8 @@ pub enum Remedy {
 struct ResourceRate {
     resource: LimitingResource,
     per_second: f64,
+    /// The part of it that is left if programs of a lower priority do not give way.
+    sure_part: f64,
     error: f64,
     parts: String,
 }
@@ -173,21 +175,29 @@ impl Demand {
         Self { ns: self.ns + other.ns, variance: self.variance + other.variance }
     }
 
-    fn rate(self, resource: LimitingResource, cpus: f64, parts: String) -> Option<ResourceRate> {
+    // `cpus` are those that there are, and those that there are surely.
+    fn rate(self, resource: LimitingResource, cpus: [f64; 2], parts: String) -> Option<ResourceRate> {
         let error = (self.variance / self.ns.powi(2) + MODEL_ERROR.powi(2)).sqrt();
-        (self.ns > 0.0).then(|| ResourceRate { resource, per_second: cpus * 1e9 / self.ns, error, parts })
+        let [cpus, sure] = cpus;
+        (self.ns > 0.0).then(|| ResourceRate {
+            resource,
+            per_second: cpus * 1e9 / self.ns,
+            sure_part: if cpus > 0.0 { sure / cpus } else { 1.0 },
+            error,
+            parts,
+        })
     }
 }
 
 impl CpuDemand {
     /// The share that is left for the service.
     fn available(&self) -> f64 {
-        (1.0 - self.firm_use() - self.steal).max(0.0)
+        (1.0 - (self.other_use - self.yielding_use).max(0.0) - self.steal).max(0.0)
     }
 
-    /// Other programs that do not give way.
-    pub(super) fn firm_use(&self) -> f64 {
-        (self.other_use - self.yielding_use).max(0.0)
+    /// The same if no program gives way.
+    fn surely_available(&self) -> f64 {
+        (self.available() - self.yielding_use).max(0.0)
     }
 
     fn softirq_demand(&self) -> Demand {
@@ -217,19 +227,25 @@ impl ServiceDemand {
         limits.extend(self.links.iter().map(|link| {
             let per_second = self.read_per_second * link.bits_per_second / link.used_bits_per_second.max(1.0);
             let resource = LimitingResource::Link { interface: link.interface.clone() };
-            self.limit(ResourceRate { resource, per_second, error: 0.01, parts: String::new() })
+            self.limit(ResourceRate {
+                resource,
+                per_second,
+                sure_part: 1.0,
+                error: 0.01,
+                parts: String::new(),
+            })
         }));
         limits.sort_by(|one, other| one.per_second.total_cmp(&other.per_second));
         limits
     }
 
     fn limit(&self, rate: ResourceRate) -> CapacityLimit {
-        let ResourceRate { resource, per_second, error, parts } = rate;
+        let ResourceRate { resource, per_second, sure_part, error, parts } = rate;
         let factor = (NINETY_PERCENT * error).exp();
         CapacityLimit {
             resource,
             per_second,
-            low_per_second: per_second / factor,
+            low_per_second: per_second / factor * sure_part,
             high_per_second: per_second * factor,
             used_share: self.read_per_second / per_second,
             parts,
@@ -260,7 +276,7 @@ impl ServiceDemand {
                 [thread] if softirq_share < 1.0 - NEARLY_ALL => (thread.resource(), String::new()),
                 _ => (LimitingResource::Cpu { cpu: cpu.cpu }, parts),
             };
-            all.rate(resource, cpu.available(), parts)
+            all.rate(resource, [cpu.available(), cpu.surely_available()], parts)
         };
         self.cpus.iter().filter_map(of).collect()
     }
@@ -269,7 +285,7 @@ impl ServiceDemand {
     fn thread_rates(&self) -> impl Iterator<Item = ResourceRate> {
         let floating = self.threads.iter().filter(|thread| thread.only_cpu().is_none());
         floating.filter_map(|thread| {
-            Demand::of(Some(&thread.cost), thread.read_share).rate(thread.resource(), 1.0, String::new())
+            Demand::of(Some(&thread.cost), thread.read_share).rate(thread.resource(), [1.0; 2], String::new())
         })
     }
 
@@ -282,7 +298,8 @@ impl ServiceDemand {
             };
             cpu.arrival_share > 0.0 || self.threads.iter().any(allows)
         };
-        let available = self.cpus.iter().filter(may_run).map(CpuDemand::available).sum();
+        let sum = |of: fn(&CpuDemand) -> f64| self.cpus.iter().filter(may_run).map(of).sum();
+        let available = [sum(CpuDemand::available), sum(CpuDemand::surely_available)];
         floats.then(|| self.whole().rate(LimitingResource::AllCpus, available, String::new())).flatten()
     }
 
