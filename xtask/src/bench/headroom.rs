@@ -110,6 +110,7 @@ impl HeadroomBench {
         let values = RecipeValues { address, workers, directory: directory.path() };
         // What the host starts runs where the host's thread does.
         lab.receiver().run(|| machine::pin(None, SERVER_CPU))??;
+        // At the priority of ksoftirqd, also if this program has a higher one.
         let server = ServerProgram::start(lab.receiver(), &recipe, &values, Some(0));
         lab.receiver().run(|| machine::pin(None, GENERATOR_CPU))??;
         let server = server?;
