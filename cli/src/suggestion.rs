@@ -7,6 +7,7 @@ use clap::{Arg, Command, Error};
 use linerate_host::diagnosis;
 use linerate_host::stage::STAGES;
 use linerate_lab::ladder::step::STEPS;
+use linerate_lab::paths::PATHS;
 use linerate_lab::program::ServerRecipe;
 use linerate_tune::TuneProfile;
 
@@ -26,6 +27,10 @@ impl SuggestedValues {
 
     pub(crate) fn steps() -> Self {
         Self(STEPS.iter().map(|step| step.id).collect())
+    }
+
+    pub(crate) fn paths() -> Self {
+        Self(PATHS.iter().map(|path| path.name).collect())
     }
 
     pub(crate) fn profiles() -> Self {

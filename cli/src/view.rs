@@ -13,6 +13,7 @@ pub(crate) mod headroom;
 pub(crate) mod ladder;
 pub(crate) mod load;
 pub(crate) mod measurement;
+mod paths;
 pub(crate) mod persist;
 pub(crate) mod tune;
 pub(crate) mod tune_plan;

@@ -38,6 +38,7 @@ mod host;
 mod lab;
 pub mod ladder;
 mod namespace;
+pub mod paths;
 mod process;
 pub mod program;
 pub mod registry;

@@ -1,6 +1,7 @@
-//! `linerate lab`: the ladder between two temporary hosts, and the hosts for other uses.
+//! `linerate lab`: the ladder between two temporary hosts, network paths compared, and the hosts for other uses.
 
 mod hosts;
+mod paths;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,8 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 enum LabAction {
+    /// Compare bridges, NAT, overlays and other network paths to a service
+    Paths(paths::LabPathsArgs),
     /// Make temporary hosts for your own server, and keep them
     Up(hosts::LabUpArgs),
     /// Remove hosts made with 'up'
@@ -42,18 +45,23 @@ enum LabAction {
     /// Hold the hosts of 'up'
     #[command(hide = true)]
     Hold(hosts::LabHoldArgs),
+    /// Run a process of a path of 'paths'
+    #[command(subcommand, hide = true)]
+    Relay(paths::LabRelayArgs),
 }
 
 impl LabArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.action {
             None => self.running.run(),
+            Some(LabAction::Paths(paths)) => paths.run(),
             Some(LabAction::Up(up)) => up.run(),
             Some(LabAction::Down(down)) => down.run(),
             Some(LabAction::List(list)) => list.run(),
             Some(LabAction::Exec(exec)) => exec.run(),
             Some(LabAction::Clean(clean)) => clean.run(),
             Some(LabAction::Hold(hold)) => hold.run(),
+            Some(LabAction::Relay(relay)) => relay.run(),
         }
     }
 }

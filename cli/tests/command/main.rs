@@ -18,6 +18,7 @@ mod kill;
 mod lab_server;
 mod ladder;
 mod load;
+mod paths;
 mod remote;
 mod replicas;
 mod report;

@@ -1,7 +1,7 @@
 //! The lab as a testbed: a server on the receiver, a generator on the sender.
 
 mod placement;
-mod setup;
+pub(crate) mod setup;
 mod stock;
 #[cfg(test)]
 mod tests;
@@ -27,10 +27,9 @@ use crate::ladder::server;
 use crate::ladder::step::{LadderStep, StepRequirement};
 use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed};
 use crate::process;
-use placement::CpuPlacement;
 use stock::{ReceiverInterface, SettableParts};
 
-pub(crate) use placement::senders;
+pub(crate) use placement::{CpuPlacement, senders};
 
 /// A lab with a generator. The server starts with the first [`Testbed::switch`].
 pub(crate) struct LabTestbed<'a> {

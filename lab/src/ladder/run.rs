@@ -51,11 +51,11 @@ pub struct LadderOutcome {
 /// Multiples of the capacity offered for `goodput_at_overload`.
 const OVERLOAD: [f64; 2] = [2.0, 5.0];
 /// A search for a configuration that was measured before starts between these multiples of its median.
-const OWN_BRACKET: (f64, f64) = (0.8, 1.25);
+pub(crate) const OWN_BRACKET: (f64, f64) = (0.8, 1.25);
 /// A search for a new step starts between these multiples of the rate before it.
 const STEP_BRACKET: (f64, f64) = (0.5, 2.0);
 /// The most time for the first search, which has no hint; it needs a second or two.
-const FIRST_SEARCH: Duration = Duration::from_secs(10);
+pub(crate) const FIRST_SEARCH: Duration = Duration::from_secs(10);
 /// The coarsest grid a search may end on, as a ratio.
 const GRID: f64 = 1.05;
 
@@ -388,7 +388,7 @@ enum FailedSide {
 ///
 /// A search ends on one of the rates it tried. Brackets at slightly different places for each
 /// sample keep samples from falling on the same grid and so seeming more alike than they are.
-fn bracket(rate: f64, (low, high): (f64, f64), number: u32) -> (f64, f64) {
+pub(crate) fn bracket(rate: f64, (low, high): (f64, f64), number: u32) -> (f64, f64) {
     // The fractional parts of multiples of the golden ratio are spread evenly, whatever their number.
     let place = (f64::from(number) * 0.618_033_988_749_895).fract() - 0.5;
     let shift = GRID.powf(place);

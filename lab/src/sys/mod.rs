@@ -3,6 +3,7 @@
 mod child;
 mod scoped;
 pub(crate) mod signal;
+pub(crate) mod tap;
 
 pub(crate) use child::{ChildSetup, SysMount, arm, try_unshare};
 pub(crate) use scoped::{Job, NotRun, run_on};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use linerate_host::stats::RunComparison;
 use linerate_lab::ladder::report::LadderReport;
+use linerate_lab::paths::report::PathsReport;
 use linerate_load::report::{LoadReport, OverloadReport, RampReport, SearchReport};
 use linerate_trace::cost::{CostComparison, CostResult};
 use linerate_trace::delay::DelayReport;
@@ -121,9 +122,10 @@ pub(super) struct DocumentOrigin {
 type Reader = fn(&str) -> Result<Document>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 19] = [
+const READERS: [(&str, Reader); 20] = [
     (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
+    (PathsReport::SCHEMA, enveloped::<PathsReport>),
     (SearchReport::SCHEMA, enveloped::<SearchReport>),
     (LoadReport::SCHEMA, enveloped::<LoadReport>),
     (RampReport::SCHEMA, enveloped::<RampReport>),

@@ -65,7 +65,7 @@ impl<'a> LabTestbed<'a> {
         let host = Host::live_with_sys(lab.receiver().sys_path()?);
         let settable = lab.receiver().run(|| probe(&host, &receiver, config.host_wide))?;
         let placement = CpuPlacement::on(&config.cpus, settable.queue_cpus.is_ok());
-        set_sender(&lab, &link, &placement, &settable)?;
+        set_sender(&lab, &link, &placement, settable.offload.is_ok(), settable.queue_cpus.is_ok())?;
         let workload = match &program {
             Some(program) => program.workload(),
             None => LoadWorkload::Echo { payload_bytes: config.payload_bytes as usize },
@@ -116,23 +116,24 @@ fn audit_key() -> String {
 }
 
 /// Makes the sender's packets arrive as from many clients behind a NIC.
-fn set_sender(
+pub(crate) fn set_sender(
     lab: &Lab,
     link: &LabLink,
     placement: &CpuPlacement,
-    settable: &SettableParts,
+    has_offload: bool,
+    has_queue_cpus: bool,
 ) -> Result<(), TestbedError> {
     let sender = &lab.senders()[0];
     let host = Host::live_with_sys(sender.sys_path()?);
     let interface = &link.sender.interface;
     let mut settings = Vec::new();
-    if settable.offload.is_ok() {
+    if has_offload {
         // Where a sender could segment TCP itself, veth takes UDP past NAPI and GRO, which a NIC
         // never does (veth_skb_is_eligible_for_gro in drivers/net/veth.c, Linux 5.13).
         let setting = Setting::Offload { interface: interface.clone(), offload: Offload::TcpSegmentation };
         settings.push((setting, SettingValue::new("off")));
     }
-    if settable.queue_cpus.is_ok() {
+    if has_queue_cpus {
         // A transmit queue here is a NAPI instance at the receiver: one per CPU.
         for queue in 0..link.queues {
             let direction = QueueDirection::Transmit;
@@ -180,7 +181,7 @@ fn audit(host: &Host, host_wide: bool) -> Result<SettingValue, String> {
 }
 
 /// The generator, and the niceness of the server's workers.
-fn generator(
+pub(crate) fn generator(
     sender: &LabHost,
     sampler: &Sampler<'_>,
     placement: &CpuPlacement,

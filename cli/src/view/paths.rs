@@ -1,0 +1,330 @@
+//! `linerate lab paths`.
+
+use linerate_host::Known;
+use linerate_lab::ladder::report::ComparisonVerdict;
+use linerate_lab::paths::report::{CostContext, PathCost, PathReport, PathsReport};
+
+use crate::document::{
+    Audience, Badge, BarChart, BarSegment, Block, Cell, ChartScale, Document, Fact, MarkShape, Note,
+    RangeChart, RangeLayout, RangeMark, RangeRow, Section, SegmentFill, StackedBar, Table, Tone,
+};
+use crate::envelope::{CommandResult, Envelope};
+use crate::render::format::{
+    self, UNKNOWN, grouped, microseconds, percent, plus_minus, rate, rate_range, ratio, significant,
+};
+use crate::view::ladder::verdict_name;
+
+impl CommandResult for PathsReport {
+    const SCHEMA: &'static str = "linerate.paths/1";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        let report = &envelope.result;
+        let mut document =
+            Document::new("Network paths compared", verdict(report), envelope.origin(), &envelope.warnings);
+        document.about =
+            format!("in temporary hosts on this machine, took {}", format::elapsed(report.elapsed_seconds));
+        document.notes.extend(notes(report).into_iter().map(Note::new));
+        let skipped = report.paths.iter().filter_map(|path| Some((path, path.skipped_because.as_ref()?)));
+        let skipped = skipped.map(|(path, why)| Fact::new(path.name.clone(), why.clone()));
+        document.sections = vec![
+            Section::new("Capacity of each path")
+                .with_for(Audience::Page, capacity_chart(report))
+                .with(capacities(report)),
+            Section::new("Skipped paths").with(skipped.collect::<Vec<_>>()),
+            costs(report),
+            Section::new("A loop in user space next to the same load").with(loops(report)),
+            Section::new("Losses at twice the capacity").with(losses(report)),
+        ];
+        let mut recipes = Section::new("The commands of each path").only_for(Audience::Page);
+        recipes.blocks.extend(report.paths.iter().map(|path| (Audience::Page, details(path))));
+        document.sections.push(recipes);
+        document
+    }
+}
+
+fn measured(report: &PathsReport) -> impl Iterator<Item = (&PathReport, f64)> {
+    report.paths.iter().filter_map(|path| Some((path, path.transactions_per_second?.median)))
+}
+
+fn verdict(report: &PathsReport) -> String {
+    let Some((host, of_host)) = measured(report).next() else { return "No path was measured.".to_owned() };
+    let others = || {
+        measured(report).skip(1).filter_map(|(path, _)| Some((path, path.versus_host.as_ref()?.ratio.median)))
+    };
+    let ends = others().max_by(|a, b| a.1.total_cmp(&b.1)).zip(others().min_by(|a, b| a.1.total_cmp(&b.1)));
+    let base = format!("{} holds {} transactions per second", host.name, rate(of_host));
+    match ends {
+        Some((best, worst)) if best.0.name != worst.0.name => format!(
+            "{base}. Of the other paths {} holds most, {} of that, and {} least, {}.",
+            best.0.name,
+            ratio(best.1),
+            worst.0.name,
+            ratio(worst.1)
+        ),
+        Some((only, _)) => format!("{base}, and {} {} of that.", only.0.name, ratio(only.1)),
+        None => format!("{base}."),
+    }
+}
+
+fn notes(report: &PathsReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.shares_cpus {
+        notes.push(
+            "Client, network and service ran on the same CPUs: capacities are of the machine running all three. \
+             The CPU time per transaction is without the client's."
+                .to_owned(),
+        );
+    }
+    for (path, _) in measured(report) {
+        if let Some(why) = &path.generator_bound {
+            notes.push(format!(
+                "{}: the client was the limit, so its capacity is a lower bound: {why}",
+                path.name
+            ));
+        }
+        if let Some(why) = path.cost.why() {
+            notes.push(format!("{}: CPU time is unknown: {why}", path.name));
+        }
+    }
+    notes
+}
+
+fn capacities(report: &PathsReport) -> Table {
+    let mut table = Table::new(&["path", ">tps", ">±", ">of host", ">interval", "verdict", "bridge-nf"])
+        .only_for(Audience::Page, &["bridge-nf"]);
+    for path in &report.paths {
+        let Some(estimate) = path.transactions_per_second else { continue };
+        let bound = if path.generator_bound.is_some() { "≥" } else { "" };
+        let versus = path.versus_host.as_ref();
+        let interval = versus.and_then(|versus| versus.ratio.low.zip(versus.ratio.high));
+        let (tone, words) =
+            versus.map_or((Tone::Faint, ""), |versus| (tone(versus.verdict), verdict_name(versus.verdict)));
+        table.row([
+            Cell::from(path.name.as_str()),
+            format!("{bound}{}", rate(estimate.median)).into(),
+            plus_minus(estimate.median, estimate.low, estimate.high).into(),
+            versus.map_or_else(String::new, |versus| ratio(versus.ratio.median)).into(),
+            interval.map_or_else(String::new, |(low, high)| format!("{}–{}", ratio(low), ratio(high))).into(),
+            Cell::toned(words, tone),
+            known(&path.bridge_netfilter, |on| if *on { "1" } else { "0" }.to_owned()).into(),
+        ]);
+    }
+    table
+}
+
+fn tone(verdict: ComparisonVerdict) -> Tone {
+    match verdict {
+        ComparisonVerdict::Better => Tone::Good,
+        ComparisonVerdict::Worse => Tone::Bad,
+        ComparisonVerdict::NoDifferenceShown => Tone::Faint,
+    }
+}
+
+fn known<T>(value: &Known<T>, show: impl FnOnce(&T) -> String) -> String {
+    value.value().map_or_else(|| UNKNOWN.to_owned(), show)
+}
+
+/// Nanoseconds as microseconds with three digits.
+fn micro(ns: f64) -> String {
+    significant(ns / 1e3)
+}
+
+fn with_cost(report: &PathsReport) -> impl Iterator<Item = (&PathReport, &PathCost)> {
+    report.paths.iter().filter_map(|path| Some((path, path.cost.value()?)))
+}
+
+fn costs(report: &PathsReport) -> Section {
+    let heading = match report.common_rate_per_second {
+        Some(at) => format!("CPU time and latency at {} transactions per second", rate(at)),
+        None => "CPU time and latency".to_owned(),
+    };
+    let of_host = with_cost(report).next().map(|(_, cost)| cost.host_ns_per_transaction);
+    let mut table = Table::new(&[
+        "us per transaction",
+        ">host",
+        ">of host",
+        ">hard irq",
+        ">softirq",
+        ">kthreads",
+        ">relay",
+        ">service",
+        ">client",
+        ">p50 us",
+        ">p99 us",
+    ]);
+    for (path, cost) in with_cost(report) {
+        let latency = |of: fn(&linerate_lab::ladder::report::LatencyNs) -> u64| {
+            cost.latency_ns.as_ref().map_or_else(|| UNKNOWN.to_owned(), |latency| microseconds(of(latency)))
+        };
+        let mut cells = vec![path.name.clone(), micro(cost.host_ns_per_transaction)];
+        cells.push(of_host.map_or_else(String::new, |base| ratio(cost.host_ns_per_transaction / base)));
+        cells.extend(CostContext::ALL.map(|context| micro(cost.of(context))));
+        cells.extend([micro(cost.client_ns_per_transaction), latency(|all| all.p50), latency(|all| all.p99)]);
+        table.row(cells);
+    }
+    let caption = "host: CPU time per request and reply of everything but the client, the sum of the columns to client.";
+    let mut stages = Table::new(&["path", ">us", "softirq stage"]);
+    for (path, cost) in with_cost(report) {
+        let softirqs = cost.parts.iter().filter(|part| part.context == CostContext::Softirq);
+        for part in softirqs.filter(|part| part.ns_per_transaction >= 0.01 * cost.host_ns_per_transaction) {
+            stages.row([path.name.clone(), micro(part.ns_per_transaction), part.name.clone()]);
+        }
+    }
+    Section::new(heading)
+        .with_for(Audience::Page, cost_chart(report))
+        .with(table.with_caption(caption))
+        .with(Block::Heading("Softirq time by stage".to_owned()))
+        .with(stages)
+        .with(cross_check(report))
+}
+
+/// Traced CPU time next to that of `/proc/stat`.
+fn cross_check(report: &PathsReport) -> Block {
+    let ratios: Vec<f64> = with_cost(report)
+        .filter_map(|(_, cost)| {
+            Some(cost.machine_ns_per_transaction / cost.proc_stat_ns_per_transaction.value()?)
+        })
+        .collect();
+    let (Some(low), Some(high)) =
+        (ratios.iter().copied().min_by(f64::total_cmp), ratios.iter().copied().max_by(f64::total_cmp))
+    else {
+        return Block::faint("");
+    };
+    Block::faint(format!(
+        "All CPU time of the machine by tracing is {} to {} of that by /proc/stat.",
+        ratio(low),
+        ratio(high)
+    ))
+}
+
+const FILLS: [(CostContext, SegmentFill, &str); 5] = [
+    (CostContext::HardIrq, SegmentFill::Interrupt, "hard irq"),
+    (CostContext::Softirq, SegmentFill::Receive, "softirq"),
+    (CostContext::KernelThread, SegmentFill::Other, "kernel threads"),
+    (CostContext::Relay, SegmentFill::Transmit, "relay process"),
+    (CostContext::Service, SegmentFill::Tasks, "service"),
+];
+
+fn cost_chart(report: &PathsReport) -> BarChart {
+    let most =
+        with_cost(report).map(|(_, cost)| cost.host_ns_per_transaction).fold(f64::MIN_POSITIVE, f64::max);
+    let bars = with_cost(report).map(|(path, cost)| StackedBar {
+        name: path.name.clone(),
+        value: format!("{} us", micro(cost.host_ns_per_transaction)),
+        description: format!(
+            "{}: {} us of CPU time per transaction on the host",
+            path.name,
+            micro(cost.host_ns_per_transaction)
+        ),
+        segments: FILLS
+            .map(|(context, fill, _)| BarSegment { fill, share: cost.of(context) / most })
+            .to_vec(),
+        ..StackedBar::default()
+    });
+    BarChart {
+        bars: bars.collect(),
+        legend: FILLS.map(|(_, fill, name)| (fill, name)).to_vec(),
+        ..BarChart::default()
+    }
+}
+
+fn capacity_chart(report: &PathsReport) -> RangeChart {
+    let rows = report.paths.iter().map(|path| {
+        let badge = path.versus_host.as_ref().map(|versus| {
+            let sign = match versus.verdict {
+                ComparisonVerdict::Better => "▲",
+                ComparisonVerdict::Worse => "▼",
+                ComparisonVerdict::NoDifferenceShown => "≈",
+            };
+            let interval = versus.ratio.low.zip(versus.ratio.high);
+            Badge {
+                tone: tone(versus.verdict),
+                sign,
+                words: verdict_name(versus.verdict).to_owned(),
+                ratio: ratio(versus.ratio.median),
+                interval: interval.map_or_else(String::new, |(low, high)| format!("{low:.2}–{high:.2}")),
+                against: versus.id.clone(),
+            }
+        });
+        let row = RangeRow {
+            label: path.name.clone(),
+            skipped: path.skipped_because.clone(),
+            badge,
+            ..RangeRow::default()
+        };
+        let Some(estimate) = path.transactions_per_second else {
+            return RangeRow {
+                description: format!("{}: not measured", path.name),
+                value: UNKNOWN.to_owned(),
+                ..row
+            };
+        };
+        RangeRow {
+            description: format!(
+                "{}: {} transactions per second",
+                path.name,
+                rate_range(estimate.low, estimate.high)
+            ),
+            span: Some((estimate.low, estimate.high)),
+            marks: vec![RangeMark { at: estimate.median, shape: MarkShape::Dot }],
+            value: rate(estimate.median),
+            aside: plus_minus(estimate.median, estimate.low, estimate.high),
+            ..row
+        }
+    });
+    RangeChart {
+        axis: "transactions per second",
+        scale: ChartScale::Automatic,
+        include: Vec::new(),
+        ticks: 7,
+        format: rate,
+        layout: RangeLayout::Comparison,
+        legend: Vec::new(),
+        rows: rows.collect(),
+    }
+}
+
+fn loops(report: &PathsReport) -> Table {
+    let mut table = Table::new(&["path", ">CPU", ">lost by the loop", ">to packets"])
+        .with_caption("To packets: in interrupts and softirqs. The loop lost the rest to the threads of client and service.");
+    for (path, cost) in with_cost(report) {
+        for lost in cost.loops.value().into_iter().flatten() {
+            table.row([
+                path.name.clone(),
+                lost.cpu.to_string(),
+                percent(lost.lost_ratio),
+                percent(lost.packets_ratio),
+            ]);
+        }
+    }
+    table
+}
+
+fn losses(report: &PathsReport) -> Table {
+    let mut table = Table::new(&["path", ">answered", ">lost", "where"]).wrapping();
+    for path in &report.paths {
+        let Some(overload) = path.overload.value() else { continue };
+        let answered = percent(overload.answered_ratio);
+        if overload.losses.is_empty() {
+            table.row([path.name.clone(), answered, "0".to_owned(), String::new()]);
+            continue;
+        }
+        for loss in &overload.losses {
+            table.row([
+                path.name.clone(),
+                answered.clone(),
+                grouped(loss.packets),
+                format!("{}: {}", loss.host, loss.place),
+            ]);
+        }
+    }
+    table
+}
+
+fn details(path: &PathReport) -> Block {
+    Block::Details {
+        summary: format!("{}: {}", path.name, path.about),
+        anchor: None,
+        blocks: vec![Block::Commands(path.recipe.clone())],
+    }
+}

@@ -1,0 +1,269 @@
+//! CPU time, latency and losses of one path at a rate.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use linerate_host::stage::machine::CpuTimes;
+use linerate_host::{Host, Known};
+use linerate_load::{Generator, LoadSlot, SlotOutcome};
+use linerate_trace::TraceError;
+use linerate_trace::cost::calibrate::{CostCalibration, calibrate};
+use linerate_trace::cost::{CostReport, CostSession, CostVictim};
+use linerate_trace::drops::seen::{DropsTracer, NamespaceScope, PortSubject};
+
+use super::path_lab::PathLab;
+use super::recipe::PORT;
+use super::report::{CostContext, LoopLoss, PathCost, PathCostPart, PathLoss, PathOverload};
+use crate::ladder::error::TestbedError;
+use crate::ladder::report::LatencyNs;
+
+/// The load begins this long before it is measured, and ends as long after.
+const LEAD: Duration = Duration::from_millis(200);
+const MEASURED: Duration = Duration::from_millis(1500);
+const LOOPED: Duration = Duration::from_millis(700);
+/// Longest time for loading and reading the programs that trace.
+const TRACE_OVERHEAD: Duration = Duration::from_millis(600);
+/// How long the load is offered while the CPUs are traced, and next to a loop.
+pub(super) const TRACED_LOAD: Duration =
+    MEASURED.saturating_add(LEAD).saturating_add(LEAD).saturating_add(TRACE_OVERHEAD);
+pub(super) const LOOPED_LOAD: Duration =
+    LOOPED.saturating_add(LEAD).saturating_add(LEAD).saturating_add(TRACE_OVERHEAD);
+const OVERLOAD: Duration = Duration::from_millis(300);
+/// Multiple of the capacity at which losses are counted.
+const OVERLOAD_FACTOR: f64 = 2.0;
+const MOST_LOSSES: usize = 5;
+/// Port of VXLAN (RFC 7348), in which packets to the service are on that path.
+const VXLAN_PORT: u16 = 4789;
+const CLIENT: &str = "sender0";
+/// The engine names its worker threads so, with a number.
+const WORKER_THREAD: &str = "linerate-";
+
+/// Whose time a thread's is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ThreadOwner {
+    Host(CostContext),
+    Client,
+    /// Other processes, and this program as it measures.
+    Other,
+}
+
+impl PathCost {
+    /// Measures a path at a rate that it holds.
+    ///
+    /// # Errors
+    /// If the client cannot offer the load.
+    pub(super) fn measure(
+        lab: &mut PathLab,
+        per_second: f64,
+        cpus: &[u32],
+    ) -> Result<Known<Self>, TestbedError> {
+        let host = Host::live();
+        let (outcome, traced) = under_load(&mut *lab.generator, per_second, TRACED_LOAD, || trace(&host))?;
+        let (traced, proc_stat) = match traced {
+            Ok(traced) => traced,
+            Err(error) => return Ok(Known::unknown(error.to_string())),
+        };
+        let answered_per_second = outcome.answered as f64 / outcome.duration.as_secs_f64();
+        let owner = |victim: &CostVictim| owner(victim, lab);
+        let host_of = |namespace| lab.host_of(namespace);
+        let mut cost = Self::from_trace(&traced, answered_per_second, &owner, &host_of);
+        cost.offered_per_second = per_second;
+        cost.answered_ratio = outcome.answered as f64 / outcome.sent.max(1) as f64;
+        let quantile = |share| outcome.latency_ns.quantile(share);
+        cost.latency_ns = match (quantile(0.5), quantile(0.99), quantile(0.999)) {
+            (Some(p50), Some(p99), Some(p999)) => Some(LatencyNs { p50, p99, p999 }),
+            _ => None,
+        };
+        cost.proc_stat_ns_per_transaction = proc_stat.map(|ns| ns / answered_per_second);
+        let (_, looped) = under_load(&mut *lab.generator, per_second, LOOPED_LOAD, || {
+            std::thread::sleep(LEAD);
+            calibrate(&host, cpus, LOOPED, &|| false)
+        })?;
+        cost.loops = looped.map(|(_, loops)| loops.iter().map(LoopLoss::from).collect()).into();
+        Ok(Known::Value(cost))
+    }
+
+    /// Divides traced CPU time. Of `parts`, the largest of each context come first.
+    pub(super) fn from_trace(
+        traced: &CostReport,
+        per_second: f64,
+        owner: &dyn Fn(&CostVictim) -> ThreadOwner,
+        host_of: &dyn Fn(u32) -> Option<String>,
+    ) -> Self {
+        let transactions = traced.seconds * per_second;
+        let mut parts: BTreeMap<(CostContext, String), f64> = BTreeMap::new();
+        let mut add = |context, name: &str, ns: u64| {
+            *parts.entry((context, name.to_owned())).or_default() += ns as f64 / transactions;
+        };
+        let (mut client, mut polled) = (0, 0);
+        for device in &traced.devices {
+            polled += device.taken_ns;
+            match host_of(device.network_namespace) {
+                Some(host) if host == CLIENT => client += device.taken_ns,
+                Some(host) => add(CostContext::Softirq, &format!("{host} {}", device.name), device.taken_ns),
+                None => add(CostContext::Softirq, &device.name, device.taken_ns),
+            }
+        }
+        let sum = |of: fn(&linerate_trace::cost::CpuCost) -> u64| traced.cpus.iter().map(of).sum::<u64>();
+        add(CostContext::Softirq, "NET_RX outside of polls", sum(|cpu| cpu.net_rx_ns).saturating_sub(polled));
+        add(CostContext::Softirq, "NET_TX", sum(|cpu| cpu.net_tx_ns));
+        add(CostContext::Softirq, "other softirqs", sum(|cpu| cpu.other_softirq_ns));
+        add(CostContext::HardIrq, "interrupts", sum(|cpu| cpu.nic_irq_ns + cpu.other_irq_ns));
+        for victim in &traced.victims {
+            match owner(victim) {
+                ThreadOwner::Host(CostContext::KernelThread) => {
+                    add(CostContext::KernelThread, "kernel threads", victim.had_ns());
+                }
+                ThreadOwner::Host(context) => add(context, &victim.comm, victim.had_ns()),
+                ThreadOwner::Client => client += victim.had_ns(),
+                ThreadOwner::Other => {}
+            }
+        }
+        let mut parts: Vec<PathCostPart> = parts
+            .into_iter()
+            .filter(|(_, ns)| *ns > 0.0)
+            .map(|((context, name), ns_per_transaction)| PathCostPart { context, name, ns_per_transaction })
+            .collect();
+        parts.sort_by(|a, b| {
+            (a.context, b.ns_per_transaction)
+                .partial_cmp(&(b.context, a.ns_per_transaction))
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let busy = sum(|cpu| cpu.elapsed_ns.saturating_sub(cpu.idle_ns));
+        Self {
+            offered_per_second: per_second,
+            answered_ratio: 1.0,
+            latency_ns: None,
+            host_ns_per_transaction: parts.iter().map(|part| part.ns_per_transaction).sum(),
+            parts,
+            client_ns_per_transaction: client as f64 / transactions,
+            machine_ns_per_transaction: busy as f64 / transactions,
+            proc_stat_ns_per_transaction: Known::unknown("not read"),
+            loops: Known::unknown("no loop ran"),
+        }
+    }
+}
+
+impl PathOverload {
+    /// Offers more than the capacity, and counts where packets are dropped.
+    ///
+    /// # Errors
+    /// If the client cannot offer the load.
+    pub(super) fn measure(lab: &mut PathLab, capacity: f64) -> Result<Known<Self>, TestbedError> {
+        let host = Host::live();
+        let subject = PortSubject {
+            network: NamespaceScope::All,
+            ports: vec![PORT, VXLAN_PORT],
+            ..PortSubject::default()
+        };
+        let tracer = match DropsTracer::start(&host, &subject) {
+            Ok(tracer) => tracer,
+            Err(error) => return Ok(Known::unknown(error.to_string())),
+        };
+        let outcome = lab.generator.run(&LoadSlot::rate(capacity * OVERLOAD_FACTOR, OVERLOAD))?;
+        let counts = match tracer.read(&host) {
+            Ok(counts) => counts,
+            Err(error) => return Ok(Known::unknown(error.to_string())),
+        };
+        let mut places: BTreeMap<(String, String), u64> = BTreeMap::new();
+        for lost in &counts.lost {
+            // The client's program drops each reply that it has matched.
+            let Some(host) = lab.host_of(lost.network).filter(|host| host != CLIENT) else { continue };
+            let function = lost.function.as_ref().unwrap_or(&lost.location);
+            let place = match &lost.reason {
+                Some(reason) => format!("{function} ({reason})"),
+                None => function.clone(),
+            };
+            *places.entry((host, place)).or_default() += lost.packets;
+        }
+        let mut losses: Vec<PathLoss> =
+            places.into_iter().map(|((host, place), packets)| PathLoss { host, place, packets }).collect();
+        losses.sort_by_key(|loss| std::cmp::Reverse(loss.packets));
+        losses.truncate(MOST_LOSSES);
+        Ok(Known::Value(Self {
+            offered_per_second: outcome.offered_per_second,
+            answered_ratio: outcome.answered as f64 / outcome.sent.max(1) as f64,
+            losses,
+        }))
+    }
+}
+
+impl From<&CostCalibration> for LoopLoss {
+    fn from(found: &CostCalibration) -> Self {
+        let share = |ns: u64| ns as f64 / found.elapsed_ns.max(1) as f64;
+        Self {
+            cpu: found.cpu,
+            lost_ratio: share(found.lost_by_inference_ns),
+            packets_ratio: share(found.taken_ns),
+        }
+    }
+}
+
+/// Runs `observe` while the load is offered.
+fn under_load<T>(
+    generator: &mut dyn Generator,
+    per_second: f64,
+    duration: Duration,
+    observe: impl FnOnce() -> T,
+) -> Result<(SlotOutcome, T), TestbedError> {
+    let (outcome, observed) = std::thread::scope(|scope| {
+        let load = scope.spawn(|| generator.run(&LoadSlot::rate(per_second, duration)));
+        let observed = observe();
+        (load.join(), observed)
+    });
+    let outcome = outcome.map_err(|_| TestbedError::GeneratorLost("its thread panicked".to_owned()))?;
+    Ok((outcome?, observed))
+}
+
+/// Traces the CPUs for a time, and reads their busy time from `/proc/stat`, ns per second.
+fn trace(host: &Host) -> Result<(CostReport, Known<f64>), TraceError> {
+    let mut session = CostSession::start(host, None)?;
+    std::thread::sleep(LEAD);
+    // The start of the load is not counted.
+    session.read(host)?;
+    let (idle_before, begin) = (idle_ns(host), Instant::now());
+    session.wait(MEASURED, &|| false)?;
+    let (idle_after, elapsed) = (idle_ns(host), begin.elapsed());
+    let proc_stat = match (idle_before, idle_after) {
+        (Known::Value((before, cpus)), Known::Value((after, _))) => {
+            let idle = after.saturating_sub(before) as f64 / elapsed.as_secs_f64();
+            Known::Value(cpus as f64 * 1e9 - idle)
+        }
+        (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::Unknown { why },
+    };
+    Ok((session.finish(host)?, proc_stat))
+}
+
+/// Idle time of all CPUs since boot, and their number.
+fn idle_ns(host: &Host) -> Known<(u64, usize)> {
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+    CpuTimes::observe(host)
+        .map(|cpus| (cpus.iter().map(|cpu| cpu.idle).sum::<u64>().saturating_mul(tick_ns), cpus.len()))
+}
+
+fn owner(victim: &CostVictim, lab: &PathLab) -> ThreadOwner {
+    if lab.is_relay(victim.pid) {
+        return ThreadOwner::Host(CostContext::Relay);
+    }
+    if victim.pid == std::process::id() {
+        let number = victim.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
+        let is_worker = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        return match is_worker {
+            true => ThreadOwner::Host(CostContext::Service),
+            false if victim.tid == rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() => {
+                ThreadOwner::Other
+            }
+            false => ThreadOwner::Client,
+        };
+    }
+    // A kernel thread has no program; neither has a process that has ended since.
+    let process = format!("/proc/{}", victim.pid);
+    let has_none = fs::read_link(format!("{process}/exe"))
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    if has_none && fs::exists(process).unwrap_or(false) {
+        ThreadOwner::Host(CostContext::KernelThread)
+    } else {
+        ThreadOwner::Other
+    }
+}

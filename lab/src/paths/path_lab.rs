@@ -1,0 +1,167 @@
+//! A lab with one network path, its service and its client.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use linerate_engine::{Echo, RunningServer};
+use linerate_host::{Host, Known};
+use linerate_load::{Generator, LoadWorkload};
+use tempfile::NamedTempFile;
+
+use super::recipe::{NetworkPath, PathCommand, RecipeValues};
+use crate::ladder::config::LadderConfig;
+use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
+use crate::ladder::error::TestbedError;
+use crate::ladder::lab_testbed::{CpuPlacement, setup};
+use crate::ladder::sampler::Sampler;
+use crate::ladder::server;
+use crate::{Lab, LabChild, LabError, LabHost};
+
+static FORWARD: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/forward.bpf.o"));
+
+/// Why a path has no figures: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    #[error("{host}: {command}: {why}")]
+    Command { host: &'static str, command: String, why: String },
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    #[error(transparent)]
+    Testbed(#[from] TestbedError),
+}
+
+impl PathError {
+    pub(super) fn is_cancelled(&self) -> bool {
+        matches!(self, PathError::Testbed(TestbedError::Cancelled))
+    }
+}
+
+/// The client, the path and the service, ready for load.
+pub(super) struct PathLab {
+    pub(super) path: &'static NetworkPath,
+    // In the order of dropping: service and generator live in the hosts of the lab.
+    _service: RunningServer,
+    pub(super) generator: Box<dyn Generator>,
+    /// Processes of the recipe that go on.
+    relays: Vec<LabChild>,
+    pub(super) lab: Lab,
+    _object: NamedTempFile,
+}
+
+impl PathLab {
+    /// Makes the path. `linerate` is the program that has the relays.
+    pub(super) fn start(
+        path: &'static NetworkPath,
+        config: &LadderConfig,
+        linerate: &Path,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<Self, PathError> {
+        let lab = Lab::builder().senders(2).start()?;
+        let object = object_file().map_err(|error| LabError::system("write the BPF programs", error))?;
+        let sender1 = &lab.senders()[1];
+        let values = RecipeValues {
+            sender1: format!("/proc/{}/fd/{}", std::process::id(), sender1.namespace().as_raw_fd()),
+            object: object.path().display().to_string(),
+            linerate: shlex::try_quote(&linerate.to_string_lossy()).unwrap_or_default().into_owned(),
+        };
+        let mut relays = Vec::new();
+        for command in path.commands(&values) {
+            let host = lab.host(command.host).ok_or_else(|| command.failed("the lab has no such host"))?;
+            relays.extend(carry_out(host, &command)?);
+        }
+        let placement = CpuPlacement::on(&config.cpus, true);
+        setup::set_sender(&lab, &lab.links()[0], &placement, true, true)?;
+        let sampler = Sampler { config, cancel: Arc::clone(cancel) };
+        let workload = LoadWorkload::Echo { payload_bytes: config.payload_bytes as usize };
+        let (generator, nice) =
+            setup::generator(&lab.senders()[0], &sampler, &placement, path.target(), &workload)?;
+        let configuration = ServerConfiguration {
+            sharing: PortSharing::SteeredByCpu,
+            pinned: true,
+            calls: ServerCalls::Batched(64),
+            ..ServerConfiguration::baseline()
+        };
+        let largest = config.payload_bytes as usize;
+        let mut builder = server::builder(&configuration, path.service_address(), &placement.server, largest);
+        if let Some(nice) = nice {
+            builder = builder.nice(nice);
+        }
+        let host = lab.host(path.service_host).unwrap_or_else(|| lab.receiver());
+        let service =
+            host.run(|| builder.start(|_| Echo))?.map_err(|error| TestbedError::Server(error.to_string()))?;
+        Ok(Self { path, _service: service, generator, relays, lab, _object: object })
+    }
+
+    pub(super) fn is_relay(&self, pid: u32) -> bool {
+        self.relays.iter().any(|relay| relay.id() == pid)
+    }
+
+    /// The lab's host with this network namespace.
+    pub(super) fn host_of(&self, namespace: u32) -> Option<String> {
+        let hosts = [self.lab.receiver()].into_iter().chain(self.lab.senders());
+        let is_it = |host: &&LabHost| host.namespace_id().inode == u64::from(namespace);
+        hosts.into_iter().find(is_it).map(|host| host.name().to_owned())
+    }
+
+    /// Whether bridged packets pass netfilter's IPv4 hooks, too.
+    pub(super) fn bridge_netfilter(&self) -> Known<bool> {
+        const FILE: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+        let read = self.lab.receiver().run(|| Host::live().read(FILE));
+        match read {
+            Ok(Ok(text)) => Known::Value(text.trim() == "1"),
+            Ok(Err(error)) => Known::unknown(error.to_string()),
+            Err(error) => Known::unknown(error.to_string()),
+        }
+    }
+}
+
+impl PathCommand {
+    fn failed(&self, why: impl Into<String>) -> PathError {
+        PathError::Command { host: self.host, command: self.line.clone(), why: why.into() }
+    }
+}
+
+fn object_file() -> io::Result<NamedTempFile> {
+    let mut file = NamedTempFile::new()?;
+    file.write_all(FORWARD)?;
+    Ok(file)
+}
+
+/// Runs a command to its end, or until it prints that it is ready.
+fn carry_out(host: &LabHost, planned: &PathCommand) -> Result<Option<LabChild>, PathError> {
+    let words = shlex::split(&planned.line).unwrap_or_default();
+    let (program, arguments) = words.split_first().ok_or_else(|| planned.failed("it is empty"))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::piped());
+    command.stdout(if planned.stays { Stdio::piped() } else { Stdio::null() });
+    let mut child = host.spawn(command).map_err(|error| match error {
+        LabError::System { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            planned.failed(format!("there is no program {program}"))
+        }
+        other => other.into(),
+    })?;
+    if planned.stays {
+        let mut ready = String::new();
+        let output = child.stdout.take();
+        let read = output.map_or(Ok(0), |output| BufReader::new(output).read_line(&mut ready));
+        if read.is_ok_and(|bytes| bytes > 0) {
+            return Ok(Some(child));
+        }
+    }
+    let mut said = String::new();
+    if let Some(mut errors) = child.stderr.take() {
+        // What it said is for the reason only.
+        let _ = errors.read_to_string(&mut said);
+    }
+    let status = child.wait().map_err(|error| planned.failed(error.to_string()))?;
+    if status.success() && !planned.stays {
+        return Ok(None);
+    }
+    let why =
+        said.lines().find(|line| !line.trim().is_empty()).map_or_else(|| status.to_string(), str::to_owned);
+    Err(planned.failed(why))
+}

@@ -1,0 +1,87 @@
+//! Processes on a path that copy datagrams or frames: a user-space proxy, and a switch between two tap devices.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::thread;
+
+use crate::sys::tap;
+
+/// The largest frame or datagram.
+const LARGEST: usize = 65_536;
+/// Clients of a proxy. Each has a socket and a thread, as docker-proxy gives each a socket and a goroutine.
+const MOST_CLIENTS: usize = 1024;
+
+/// Copies datagrams from `listen` to `to`, and replies back to each client. Calls `ready` once it listens. It ends with an
+/// error only.
+///
+/// # Errors
+/// If the address cannot be bound, or the socket fails.
+pub fn proxy(listen: SocketAddr, to: SocketAddr, ready: impl FnOnce()) -> io::Result<()> {
+    let front = Arc::new(UdpSocket::bind(listen)?);
+    ready();
+    let mut clients: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+    let mut datagram = vec![0; LARGEST];
+    loop {
+        let (length, client) = match front.recv_from(&mut datagram) {
+            Err(error) if is_passing(&error) => continue,
+            received => received?,
+        };
+        let back = match clients.get(&client) {
+            Some(back) => back,
+            None if clients.len() >= MOST_CLIENTS => continue,
+            None => {
+                let back = Arc::new(UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?);
+                back.connect(to)?;
+                let (replies, front) = (Arc::clone(&back), Arc::clone(&front));
+                thread::Builder::new()
+                    .name("relay".to_owned())
+                    .spawn(move || reply(&replies, &front, client))?;
+                clients.entry(client).or_insert(back)
+            }
+        };
+        // A datagram that cannot be sent is lost, as on any path.
+        let _ = back.send(&datagram[..length]);
+    }
+}
+
+fn reply(back: &UdpSocket, front: &UdpSocket, client: SocketAddr) {
+    let mut datagram = vec![0; LARGEST];
+    loop {
+        match back.recv(&mut datagram) {
+            Ok(length) => drop(front.send_to(&datagram[..length], client)),
+            Err(error) if is_passing(&error) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// The error of a datagram sent before, or of a signal.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted)
+}
+
+/// Copies frames between two tap devices, one system call each, with a thread per direction. Calls `ready` once both are
+/// open. It ends with an error only.
+///
+/// # Errors
+/// If a device cannot be opened or read.
+pub fn switch(one: &str, other: &str, ready: impl FnOnce()) -> io::Result<()> {
+    let (one, other) = (tap::open(one)?, tap::open(other)?);
+    let (one_again, other_again) = (one.try_clone()?, other.try_clone()?);
+    ready();
+    let back = thread::Builder::new().name("relay".to_owned()).spawn(move || copy(other_again, one_again))?;
+    copy(one, other)?;
+    back.join().map_err(|_| io::Error::other("a thread of the switch panicked"))?
+}
+
+fn copy(mut from: File, mut to: File) -> io::Result<()> {
+    let mut frame = vec![0; LARGEST];
+    loop {
+        let length = from.read(&mut frame)?;
+        // A device that is down refuses frames.
+        let _ = to.write(&frame[..length]);
+    }
+}

@@ -1,0 +1,250 @@
+//! A comparison of paths, from its configuration to its report.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use linerate_host::Known;
+use linerate_load::stats;
+
+use super::path_lab::{PathError, PathLab};
+use super::recipe::{NetworkPath, PATHS};
+use super::report::{PathCost, PathOverload, PathReport, PathsConfig, PathsReport};
+use crate::ladder::config::{LadderConfig, RunTiming};
+use crate::ladder::error::TestbedError;
+use crate::ladder::lab_testbed::CpuPlacement;
+use crate::ladder::report::RateEstimate;
+use crate::ladder::run::{FIRST_SEARCH, OWN_BRACKET, bracket};
+use crate::ladder::sampler::Sampler;
+use crate::ladder::summary;
+use crate::ladder::testbed::{SampleRequest, StepSample};
+
+/// Progress of a run.
+#[derive(Debug)]
+pub enum PathsEvent<'a> {
+    /// A path is about to be measured: its capacity, or with a rate its CPU time at that.
+    Path { name: &'static str, at_rate: Option<f64> },
+    /// A rate is about to be offered.
+    Probe { per_second: f64 },
+    /// The capacity of a path was measured, or the path was skipped.
+    Done(&'a PathReport),
+}
+
+/// Time for one search.
+const SEARCH: Duration = Duration::from_millis(1500);
+/// A search for a new path starts between these multiples of the capacity of `host`.
+const PATH_BRACKET: (f64, f64) = (0.2, 1.25);
+/// Share of the lowest capacity at which CPU time is measured.
+const COMMON_SHARE: f64 = 0.5;
+
+/// Capacities in alternation with `host`.
+#[derive(Default)]
+struct PathSamples {
+    host: Vec<StepSample>,
+    path: Vec<StepSample>,
+}
+
+struct PathsRunner<'a> {
+    sampler: Sampler<'a>,
+    linerate: &'a Path,
+    observer: &'a mut dyn FnMut(&PathsEvent<'_>),
+    sample_count: u32,
+}
+
+/// Measures the paths of `config` in labs. `linerate` is the program that has the relays of paths. Requires root.
+///
+/// # Errors
+/// If `host` cannot be measured, or the run is cancelled. A path that this machine lacks is reported as skipped.
+pub fn run(
+    config: &PathsConfig,
+    linerate: &Path,
+    cancel: &Arc<AtomicBool>,
+    observer: &mut dyn FnMut(&PathsEvent<'_>),
+) -> Result<PathsReport, PathError> {
+    let started = Instant::now();
+    let mut ladder = LadderConfig {
+        payload_bytes: config.payload_bytes,
+        flows: config.flows,
+        ..LadderConfig::new(Vec::new(), RunTiming::LAB)
+    };
+    ladder.resolve_cpus().map_err(|error| TestbedError::Lab(error.to_string()))?;
+    let sampler = Sampler { config: &ladder, cancel: Arc::clone(cancel) };
+    let mut runner = PathsRunner { sampler, linerate, observer, sample_count: 0 };
+    let mut paths = Vec::new();
+    let generator;
+    {
+        let mut host = runner.start(NetworkPath::HOST)?;
+        generator = host.generator.describe();
+        paths.push(runner.host(&mut host, config.samples)?);
+        let wanted = |path: &&NetworkPath| config.paths.iter().any(|name| name == path.name);
+        for path in PATHS[1..].iter().filter(wanted) {
+            paths.push(runner.compare(path, &mut host, config.samples)?);
+        }
+    }
+    let lowest = paths.iter().filter_map(|path| path.transactions_per_second.map(|rate| rate.median));
+    let common_rate = lowest.min_by(f64::total_cmp).map(|rate| rate * COMMON_SHARE);
+    if let Some(rate) = common_rate {
+        for report in paths.iter_mut().filter(|path| path.transactions_per_second.is_some()) {
+            runner.measure_cost(report, rate)?;
+        }
+    }
+    Ok(PathsReport {
+        elapsed_seconds: started.elapsed().as_secs_f64(),
+        config: config.clone(),
+        shares_cpus: CpuPlacement::on(&ladder.cpus, true).shared,
+        cpus: ladder.cpus.clone(),
+        generator: Some(generator),
+        common_rate_per_second: common_rate,
+        paths,
+    })
+}
+
+impl PathsRunner<'_> {
+    fn start(&mut self, path: &'static NetworkPath) -> Result<PathLab, PathError> {
+        self.sampler.check_cancelled()?;
+        (self.observer)(&PathsEvent::Path { name: path.name, at_rate: None });
+        self.lab(path)
+    }
+
+    fn lab(&self, path: &'static NetworkPath) -> Result<PathLab, PathError> {
+        PathLab::start(path, self.sampler.config, self.linerate, &self.sampler.cancel)
+    }
+
+    /// `host` alone, so that the others have a rate to start from.
+    fn host(&mut self, lab: &mut PathLab, wanted: u32) -> Result<PathReport, PathError> {
+        let mut samples = Vec::new();
+        for _ in 0..wanted {
+            samples.push(self.sample(lab, median(&samples).map(|rate| (rate, OWN_BRACKET)))?);
+        }
+        let mut report = empty(lab.path);
+        report.bridge_netfilter = lab.bridge_netfilter();
+        fill(&mut report, &samples);
+        (self.observer)(&PathsEvent::Done(&report));
+        Ok(report)
+    }
+
+    fn compare(
+        &mut self,
+        path: &'static NetworkPath,
+        host: &mut PathLab,
+        wanted: u32,
+    ) -> Result<PathReport, PathError> {
+        let mut report = empty(path);
+        let samples = self.start(path).and_then(|mut lab| {
+            report.bridge_netfilter = lab.bridge_netfilter();
+            self.alternate(&mut lab, host, wanted)
+        });
+        match samples {
+            Ok(samples) => {
+                let rates = |samples: &[StepSample]| {
+                    samples.iter().map(|sample| sample.transactions_per_second).collect::<Vec<_>>()
+                };
+                fill(&mut report, &samples.path);
+                let compared = stats::compare(&rates(&samples.host), &rates(&samples.path));
+                report.versus_host =
+                    compared.ok().map(|ratio| summary::versus(NetworkPath::HOST.name, &ratio));
+            }
+            Err(error) if error.is_cancelled() => return Err(error),
+            Err(error) => report.skipped_because = Some(error.to_string()),
+        }
+        (self.observer)(&PathsEvent::Done(&report));
+        Ok(report)
+    }
+
+    /// Samples in the order A B B A, where A is `host`.
+    fn alternate(
+        &mut self,
+        lab: &mut PathLab,
+        host: &mut PathLab,
+        wanted: u32,
+    ) -> Result<PathSamples, PathError> {
+        let mut samples = PathSamples::default();
+        for _ in 0..wanted.div_ceil(2) {
+            for is_path in [false, true, true, false] {
+                let of_host = median(&samples.host)
+                    .map(|rate| (rate, if is_path { PATH_BRACKET } else { OWN_BRACKET }));
+                let own = median(&samples.path).filter(|_| is_path).map(|rate| (rate, OWN_BRACKET));
+                let near = own.or(of_host);
+                if is_path {
+                    samples.path.push(self.sample(lab, near)?);
+                } else {
+                    samples.host.push(self.sample(host, near)?);
+                }
+            }
+        }
+        Ok(samples)
+    }
+
+    /// One capacity, expected near a rate.
+    fn sample(
+        &mut self,
+        lab: &mut PathLab,
+        near: Option<(f64, (f64, f64))>,
+    ) -> Result<StepSample, TestbedError> {
+        self.sampler.check_cancelled()?;
+        self.sample_count += 1;
+        let hint = near.map(|(rate, multiples)| bracket(rate, multiples, self.sample_count));
+        let observer = &mut *self.observer;
+        let mut on_probe = |per_second| observer(&PathsEvent::Probe { per_second });
+        let mut search = |hint, budget| {
+            let mut request = SampleRequest { hint, budget, on_probe: &mut on_probe };
+            self.sampler.sample(&mut *lab.generator, &mut request, Vec::new())
+        };
+        let first = search(hint, if hint.is_some() { SEARCH } else { FIRST_SEARCH })?;
+        let found = if first.transactions_per_second > 0.0 { first } else { search(None, FIRST_SEARCH)? };
+        if found.transactions_per_second > 0.0 {
+            return Ok(found);
+        }
+        Err(TestbedError::Unanswered("no request was answered".to_owned()))
+    }
+
+    fn measure_cost(&mut self, report: &mut PathReport, rate: f64) -> Result<(), PathError> {
+        let (Some(path), Some(capacity)) = (NetworkPath::find(&report.name), report.transactions_per_second)
+        else {
+            return Ok(());
+        };
+        self.sampler.check_cancelled()?;
+        (self.observer)(&PathsEvent::Path { name: path.name, at_rate: Some(rate) });
+        let measured = self.lab(path).and_then(|mut lab| {
+            let cost = PathCost::measure(&mut lab, rate, &self.sampler.config.cpus)?;
+            Ok((cost, PathOverload::measure(&mut lab, capacity.median)?))
+        });
+        match measured {
+            Ok((cost, overload)) => (report.cost, report.overload) = (cost, overload),
+            Err(error) if error.is_cancelled() => return Err(error),
+            Err(error) => report.cost = Known::unknown(error.to_string()),
+        }
+        Ok(())
+    }
+}
+
+fn median(samples: &[StepSample]) -> Option<f64> {
+    stats::median(&samples.iter().map(|sample| sample.transactions_per_second).collect::<Vec<_>>())
+}
+
+fn empty(path: &NetworkPath) -> PathReport {
+    PathReport {
+        name: path.name.to_owned(),
+        about: path.about.to_owned(),
+        recipe: path.recipe(),
+        skipped_because: None,
+        transactions_per_second: None,
+        generator_bound: None,
+        versus_host: None,
+        bridge_netfilter: Known::unknown("not measured"),
+        cost: Known::unknown("not measured"),
+        overload: Known::unknown("not measured"),
+    }
+}
+
+fn fill(report: &mut PathReport, samples: &[StepSample]) {
+    let rates: Vec<f64> = samples.iter().map(|sample| sample.transactions_per_second).collect();
+    report.transactions_per_second = stats::interval(&rates).ok().map(|interval| RateEstimate {
+        median: interval.median,
+        low: interval.low.unwrap_or(interval.median),
+        high: interval.high.unwrap_or(interval.median),
+        samples: u32::try_from(samples.len()).unwrap_or(u32::MAX),
+    });
+    report.generator_bound = samples.iter().find_map(|sample| sample.generator_bound.clone());
+}
