@@ -244,16 +244,13 @@ fn notes(report: &DelayReport) -> Vec<String> {
     }
     if part(report.unmatched_reads, report.reads) > 0.05 {
         notes.push(format!(
-            "The arrival of {} of the datagrams that were read is not known: they came before a window, or \
-             several threads read one socket.",
+            "The arrival of {} of the datagrams that were read is not known: they came before a window, \
+             GRO merged them, or several threads read one socket.",
             percent(part(report.unmatched_reads, report.reads))
         ));
     }
     if report.lost_events > 0 {
-        notes.push(format!(
-            "{} events had no room, so that windows ended early.",
-            grouped(report.lost_events)
-        ));
+        notes.push(format!("{} events had no room, and are left out.", grouped(report.lost_events)));
     }
     notes
 }
