@@ -59,8 +59,14 @@ struct sk_buff {
     struct net_device *dev;
     __be16 protocol;
     __u16 network_header;
+    // An offset on machines of 64 bits.
+    unsigned int end;
     unsigned char *head;
     unsigned char *data;
+} __attribute__((preserve_access_index));
+
+struct skb_shared_info {
+    unsigned short gso_segs;
 } __attribute__((preserve_access_index));
 
 struct sk_buff_head {
@@ -277,8 +283,11 @@ int received(__u64 *arguments) {
         return 0;
     // Verifiers take no difference of pointers but of 64 bits.
     asm volatile("%0 -= %1" : "+r"(data) : "r"(head));
-    if (look(skb, data, 0, &client) == REQUEST)
-        emit(RECEIVED, 0, skb->dev->ifindex, (__u64)skb, client);
+    if (look(skb, data, 0, &client) != REQUEST)
+        return 0;
+    // Those that GRO merged are split again in front of most sockets.
+    struct skb_shared_info *shared = (void *)(skb->head + skb->end);
+    emit(RECEIVED, BPF_CORE_READ(shared, gso_segs), skb->dev->ifindex, (__u64)skb, client);
     return 0;
 }
 

@@ -244,8 +244,8 @@ fn notes(report: &DelayReport) -> Vec<String> {
     }
     if part(report.unmatched_reads, report.reads) > 0.05 {
         notes.push(format!(
-            "The arrival of {} of the datagrams that were read is not known: they came before a window, \
-             GRO merged them, or several threads read one socket.",
+            "The arrival of {} of the datagrams that were read is not known: they came before a window, or \
+             several threads read one socket.",
             percent(part(report.unmatched_reads, report.reads))
         ));
     }

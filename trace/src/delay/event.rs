@@ -46,9 +46,11 @@ pub(super) enum EventKind {
     RequestSent {
         buffer: u64,
     },
+    /// `packets`: as many as GRO merged, 0 if it merged none.
     Received {
         buffer: u64,
         client: ClientTag,
+        packets: u16,
     },
     Queued {
         socket: u64,
@@ -95,7 +97,7 @@ impl TraceEvent {
             7 => EventKind::Switch { sleeps: small != 0, next: number, name: [one, other] },
             8 => EventKind::Waking { thread: number },
             9 => EventKind::RequestSent { buffer: one },
-            10 => EventKind::Received { buffer: one, client },
+            10 => EventKind::Received { buffer: one, client, packets: small },
             11 => EventKind::Queued { socket: one, last: other },
             12 => EventKind::Read { socket: one, thread: number, waiting: other },
             13 => EventKind::ReplyQueued { buffer: one, client, device: number },

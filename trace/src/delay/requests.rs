@@ -23,6 +23,8 @@ struct OpenRequest {
     device: u32,
     tag: u64,
     client: u64,
+    /// Datagrams behind this one that GRO merged with it.
+    merged: u16,
 }
 
 /// The receive work of a CPU.
@@ -122,8 +124,8 @@ pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
             }
             EventKind::Waking { thread } => _ = woken.insert(thread, at),
             EventKind::RequestSent { buffer } => _ = sent.insert(buffer, at),
-            EventKind::Received { buffer, client } => {
-                found.received += 1;
+            EventKind::Received { buffer, client, packets } => {
+                found.received += u64::from(packets.max(1));
                 let (wanted, runs) = match (state.polled, state.run) {
                     (Some(polled), _) => (polled, polled),
                     (None, Some(run)) => run,
@@ -139,6 +141,7 @@ pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
                     receive_cpu: cpu,
                     client: client.client(),
                     tag: client.tag(),
+                    merged: packets.saturating_sub(1),
                     ..OpenRequest::default()
                 };
                 request.points[..3].copy_from_slice(&[arrived, runs.max(arrived), at]);
@@ -148,8 +151,16 @@ pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
             EventKind::Queued { socket, last } => {
                 let mut request = arriving.remove(&last);
                 while request.is_none() {
-                    let Some(buffer) = state.order.pop_front() else { break };
-                    request = arriving.remove(&buffer);
+                    let Some(buffer) = state.order.front() else { break };
+                    match arriving.get_mut(buffer) {
+                        Some(first) if first.merged > 0 => {
+                            request = Some(*first);
+                            // Only the bytes of the first one were seen.
+                            first.tag = u64::MAX;
+                            first.merged -= 1;
+                        }
+                        _ => request = state.order.pop_front().and_then(|buffer| arriving.remove(&buffer)),
+                    }
                 }
                 if let Some(request) = &mut request {
                     request.points[3] = at;

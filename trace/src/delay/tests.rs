@@ -50,7 +50,7 @@ impl RequestTimes {
         vec![
             (at[0], 0, EventKind::SoftirqRaised),
             (at[1], 0, EventKind::SoftirqBegin { vector: NET_RX }),
-            (at[2], 0, EventKind::Received { buffer, client }),
+            (at[2], 0, EventKind::Received { buffer, client, packets: 0 }),
             (at[3], 0, EventKind::Queued { socket: 5, last: buffer }),
             (at[3], 0, EventKind::Waking { thread: SERVER }),
             (at[3] + 1, 0, EventKind::SoftirqEnd { vector: NET_RX }),
@@ -103,6 +103,26 @@ fn a_datagram_that_was_never_read_does_not_shift_those_behind_it() {
     let found = matched(&window(&[events, first.events()].concat()));
     let points: Vec<_> = found.records.iter().map(|record| record.points).collect();
     assert!(points.contains(&first.at), "{points:?}");
+}
+
+#[test]
+fn packets_that_gro_merged_arrived_together() {
+    let mut events = ONE.events();
+    let client = ClientTag(9 << 16 | 1);
+    events[2].2 = EventKind::Received { buffer: 100, client, packets: 3 };
+    events.retain(|(_, _, kind)| !matches!(kind, EventKind::Queued { .. }));
+    // Split, so that no buffer is the one that arrived.
+    for number in 0..3 {
+        events.push((38 + number, 0, EventKind::Queued { socket: 5, last: 900 + number }));
+        events.push((52 + number, 1, EventKind::Read { socket: 5, thread: SERVER, waiting: 2 - number }));
+        let client = ClientTag(9 << 16 | (1 + number));
+        events.push((65 + number, 1, EventKind::ReplyQueued { buffer: 500 + number, client, device: 2 }));
+        events.push((75 + number, 1, EventKind::ReplySent { buffer: 500 + number, device: 2 }));
+    }
+    events.retain(|(at, _, _)| !(58..64).contains(at) && *at < 79);
+    let found = matched(&window(&events));
+    let times: Vec<_> = found.records.iter().map(|it| (it.points[2], it.points[3], it.points[5])).collect();
+    assert_eq!(times, [(30, 38, 52), (30, 39, 53), (30, 40, 54)], "{found:?}");
 }
 
 #[test]
@@ -207,7 +227,7 @@ proptest! {
                 6 => EventKind::Switch { sleeps: number.is_multiple_of(2), next: thread, name: [0; 2] },
                 7 => EventKind::Waking { thread },
                 8 => EventKind::RequestSent { buffer },
-                9 => EventKind::Received { buffer, client },
+                9 => EventKind::Received { buffer, client, packets: u16::try_from(number).unwrap_or(0) },
                 10 => EventKind::Queued { socket, last: buffer },
                 11 => EventKind::Read { socket, thread, waiting: number },
                 12 => EventKind::ReplyQueued { buffer, client, device: 1 },
