@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const ENOUGH: u64 = 600;
 /// Other programs on this machine may be the reason, too: what a run may be repeated for.
 const ATTEMPTS: usize = 4;
+/// Priorities of what a request waits for, and of a process that competes. Other programs are below both.
+const SERVED: i32 = -10;
+const BURNING: i32 = -20;
 
 /// All of these take the machine's CPUs.
 fn machine() -> MutexGuard<'static, ()> {
@@ -96,16 +99,10 @@ impl DelayScene {
     }
 
     /// A server that calls this before each reply, with the number of the request.
-    fn serve<'s>(
-        &'s self,
-        scope: &'s Scope<'s, '_>,
-        cpu: usize,
-        prepare: impl FnOnce() + Send + 's,
-        before: impl Fn(u64) + Send + 's,
-    ) {
+    fn serve<'s>(&'s self, scope: &'s Scope<'s, '_>, cpu: usize, before: impl Fn(u64) + Send + 's) {
         let serve = move || {
             pin(None, cpu);
-            prepare();
+            nice(SERVED);
             let mut buffer = [0; 2048];
             for number in 1.. {
                 let (length, client) = self.server.recv_from(&mut buffer).expect("a request");
@@ -119,10 +116,10 @@ impl DelayScene {
         thread::Builder::new().name("server".to_owned()).spawn_scoped(scope, serve).expect("a thread");
     }
 
-    fn burn<'s>(&'s self, scope: &'s Scope<'s, '_>, cpu: usize, value: i32) {
+    fn burn<'s>(&'s self, scope: &'s Scope<'s, '_>, cpu: usize) {
         let burn = move || {
             pin(None, cpu);
-            nice(value);
+            nice(BURNING);
             while !self.is_over() {
                 black_box((0..1000_u64).fold(0, |sum, number| black_box(sum ^ number)));
             }
@@ -134,6 +131,7 @@ impl DelayScene {
     fn ask(&self, burst: u16, size: usize) {
         let (mut request, mut buffer) = (vec![0; size], [0; 2048]);
         let mut number = 0_u16;
+        nice(SERVED);
         while !self.is_over() {
             for _ in 0..burst {
                 number = number.wrapping_add(1);
@@ -188,7 +186,7 @@ fn stages_add_up_to_a_time_within_that_of_the_client() {
     let asked = Mutex::new(Vec::new());
     let mut records = Vec::new();
     thread::scope(|scope| {
-        scene.serve(scope, 1, || (), |_| ());
+        scene.serve(scope, 1, |_| ());
         scope.spawn(|| {
             let mut buffer = [0; 64];
             for number in 0_u32.. {
@@ -233,7 +231,7 @@ fn a_server_that_sleeps_is_the_reason() {
                 thread::sleep(Duration::from_millis(1));
             }
         };
-        scene.serve(scope, 1, || (), sleeps);
+        scene.serve(scope, 1, sleeps);
         scope.spawn(|| scene.ask(1, 64));
         let slept = DelayCause::ServerSlept { thread: "server".to_owned() };
         scene.must_be_because(&mut session, &[DelayStage::Server], &slept);
@@ -247,8 +245,8 @@ fn a_process_on_the_cpu_of_the_server_is_the_reason() {
     let Some(scene) = DelayScene::new(NAME) else { return };
     let Some(mut session) = scene.session(NAME) else { return };
     thread::scope(|scope| {
-        scene.serve(scope, 1, || nice(10), |_| ());
-        scene.burn(scope, 1, -10);
+        scene.serve(scope, 1, |_| ());
+        scene.burn(scope, 1);
         scope.spawn(|| {
             pin(None, 0);
             scene.ask(1, 64);
@@ -276,11 +274,11 @@ fn a_process_on_the_cpu_of_the_softirq_is_the_reason() {
     assert!(!threads.is_empty());
     for pid in threads {
         pin(Pid::from_raw(pid), 1);
-        rustix::process::setpriority_process(Pid::from_raw(pid), 10).expect("root may");
+        rustix::process::setpriority_process(Pid::from_raw(pid), SERVED).expect("root may");
     }
     thread::scope(|scope| {
-        scene.serve(scope, 0, || (), |_| ());
-        scene.burn(scope, 1, -10);
+        scene.serve(scope, 0, |_| ());
+        scene.burn(scope, 1);
         scope.spawn(|| {
             pin(None, 0);
             scene.ask(1, 64);
@@ -311,7 +309,7 @@ fn a_full_queueing_discipline_is_the_reason() {
         return skip(NAME, why);
     }
     thread::scope(|scope| {
-        scene.serve(scope, 1, || (), |_| ());
+        scene.serve(scope, 1, |_| ());
         scope.spawn(|| scene.ask(40, 1000));
         let qdisc = DelayCause::Qdisc { interface: "eth0".to_owned() };
         scene.must_be_because(&mut session, &[DelayStage::Transmit], &qdisc);
