@@ -9,6 +9,7 @@ pub mod boost;
 pub mod claim;
 pub mod conflicts;
 pub mod device;
+pub mod flow;
 pub mod guard;
 pub mod journal;
 mod layout;

@@ -10,7 +10,7 @@ mod predict;
 mod random_tests;
 mod rehearse;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod text;
 #[cfg(test)]
 mod text_tests;

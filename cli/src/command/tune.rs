@@ -3,6 +3,7 @@
 pub(crate) mod apply;
 mod arguments;
 pub(crate) mod confirm;
+mod flow;
 pub(crate) mod measuring;
 mod persist;
 mod plan;
@@ -38,6 +39,8 @@ enum TuneAction {
     Plan(Box<plan::TunePlanArgs>),
     /// Make the changes of a plan; each is journalled before and read back after
     Apply(Box<apply::TuneApplyArgs>),
+    /// Give the packets of one service or virtual machine a queue and a CPU of their own
+    Flow(Box<flow::TuneFlowArgs>),
     /// List the tunes in effect, and settings that were changed by others since
     Status(status::TuneStatusArgs),
     /// Restore the original values of a tune
@@ -66,6 +69,7 @@ impl TuneArgs {
             None => self.plan.run(),
             Some(TuneAction::Plan(plan)) => plan.run(),
             Some(TuneAction::Apply(apply)) => apply.run(),
+            Some(TuneAction::Flow(flow)) => apply::TuneApplyArgs::from(*flow).run(),
             Some(TuneAction::Status(status)) => status.run(),
             Some(TuneAction::Undo(undo)) => undo.run(),
             Some(TuneAction::Confirm(confirm)) => confirm.run(),

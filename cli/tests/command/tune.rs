@@ -2,6 +2,7 @@
 
 mod documents;
 mod faults;
+mod flow;
 mod guarded;
 mod lasting;
 mod measured;

@@ -17,7 +17,7 @@ pub(super) fn recording(tree: &Tree) -> HostRecording {
     recording
 }
 
-pub(super) fn recordings(name: &str) -> Vec<HostRecording> {
+pub(crate) fn recordings(name: &str) -> Vec<HostRecording> {
     fixture(name).expect("a fixture").trees().iter().map(recording).collect()
 }
 
@@ -49,7 +49,7 @@ pub(super) fn anyway(name: &str) -> TuneProfile {
     TuneProfile { anyway: true, ..named(name) }
 }
 
-pub(super) fn shown(plan: &TunePlan) -> Vec<String> {
+pub(crate) fn shown(plan: &TunePlan) -> Vec<String> {
     plan.changes
         .iter()
         .map(|change| format!("{}: {} -> {}", change.setting, change.from, change.to))

@@ -46,6 +46,10 @@ pub(crate) enum SeverityLevel {
 }
 
 impl ScopeArgs {
+    pub(crate) fn of_interface(interface: Option<String>) -> Self {
+        Self { interfaces: interface.into_iter().collect(), ..Self::default() }
+    }
+
     /// The same, with one reading.
     pub(crate) fn without_interval(&self) -> Self {
         Self { interval: None, ..self.clone() }

@@ -18,6 +18,7 @@ use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction, Un
 
 use super::arguments::{AutoUndoArgs, ConsentMode, StateDirArgs, must_be_root};
 use super::confirm::{self, ConfirmationAnswer};
+use super::flow::{FlowTarget, TuneFlowArgs};
 use super::measuring::{MeasureArgs, StartedMeasurement};
 use super::plan::{self, TunePlanner};
 use super::profiles::ProfileArgs;
@@ -63,6 +64,9 @@ pub(super) struct TuneApplyArgs {
     json: Option<String>,
     #[command(flatten)]
     place: StateDirArgs,
+    /// `tune flow`: plans for it instead of findings.
+    #[arg(skip)]
+    flow: Option<FlowTarget>,
 }
 
 /// A plan to apply, and the planner that can make it again.
@@ -91,7 +95,7 @@ struct MeasuredOutcome {
 
 impl TuneApplyArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        must_be_root("apply")?;
+        must_be_root(if self.flow.is_some() { "flow" } else { "apply" })?;
         self.agreement.check()?;
         self.measuring.check()?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
@@ -121,6 +125,12 @@ impl TuneApplyArgs {
         let service = MeasuredService::of(&path);
         let measuring = self.measuring.begin(&host, &path, service, &interrupt)?;
         let mut applied = self.apply(&host, &store, &task, &interrupt)?;
+        if let (Some(_), Ok(Some(why))) = (&self.flow, &applied.ended) {
+            // Half of these changes has no use, and may take a queue from other flows.
+            let undone = undo(&store, &host, applied.id, UndoReason::Finished)?;
+            ensure!(!undone.has_failures(), "{why}; tune {} could not be undone completely", applied.id);
+            bail!("{why}: all changes are undone");
+        }
         let outcome = match measuring {
             Ok(measuring) => self.measure(measuring, &mut applied, &task, &host, &interrupt)?,
             Err(why) => MeasuredOutcome { measurement: Known::unknown(why), undone: None },
@@ -209,6 +219,11 @@ impl TuneApplyArgs {
                 unseen: Vec::new(),
             });
         }
+        if let Some(flow) = &self.flow {
+            let (plan, unseen) = flow.plan(host, &self.aim)?;
+            let host_name = plan::host_name(host);
+            return Ok(TuneTask { plan, host_name, planner: None, rehearsal: None, unseen });
+        }
         let sight = HostScopeArgs { aim: self.aim.clone(), root: None };
         let planner = TunePlanner { sight, profile: self.choice.profile()?, store: self.place.store() };
         let planned = planner.rehearsed_plan(interrupt)?;
@@ -219,6 +234,25 @@ impl TuneApplyArgs {
             rehearsal: planned.rehearsal,
             unseen: planned.unseen,
         })
+    }
+}
+
+impl From<TuneFlowArgs> for TuneApplyArgs {
+    fn from(flow: TuneFlowArgs) -> Self {
+        Self {
+            aim: flow.scope(),
+            choice: ProfileArgs::default(),
+            plan: None,
+            resume: false,
+            keep_going: false,
+            lasting: flow.lasting,
+            measuring: flow.measuring,
+            agreement: flow.agreement,
+            full: flow.full,
+            json: flow.json,
+            place: flow.place,
+            flow: Some(flow.target),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::render::column::TextColumn;
 use crate::render::style::{TextStyle, TextTone};
 use crate::suggestion::SuggestedValues;
 
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(super) struct ProfileArgs {
     /// Profile: a name (`tune profiles` lists them) or a file such as ./mine.toml
     #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server", value_parser = SuggestedValues::profiles(), hide_possible_values = true)]

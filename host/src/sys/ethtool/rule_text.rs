@@ -1,8 +1,8 @@
 //! `struct ethtool_rx_flow_spec` as text: `flow-type udp4 dst-port 53 action 3`, as in `ethtool
 //! -N`.
 //!
-//! Flows with ports that are matched by whole fields have words. Any other rule is `raw` and its
-//! bytes, so that it can be restored.
+//! Frames by address and flows with ports that are matched by whole fields have words. Any other
+//! rule is `raw` and its bytes, so that it can be restored.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ pub(crate) struct RuleSpec {
     pub(crate) context: Option<u32>,
 }
 
-/// A field of a flow with ports: name, offset and length.
+/// A field of a flow: name, offset and length.
 struct FlowField {
     name: &'static str,
     at: usize,
@@ -38,8 +38,13 @@ const FIELDS_4: [FlowField; 4] =
 const FIELDS_6: [FlowField; 4] =
     [field("src-ip", 0, 16), field("dst-ip", 16, 16), field("src-port", 32, 2), field("dst-port", 34, 2)];
 
+// `struct ethhdr`.
+const FIELDS_ETHER: [FlowField; 2] = [field("src", 6, MAC_BYTES), field("dst", 0, MAC_BYTES)];
+const MAC_BYTES: usize = 6;
+
 fn fields(flow: &str) -> Option<&'static [FlowField]> {
     match flow {
+        "ether" => Some(&FIELDS_ETHER),
         "tcp4" | "udp4" | "sctp4" => Some(&FIELDS_4),
         "tcp6" | "udp6" | "sctp6" => Some(&FIELDS_6),
         _ => None,
@@ -141,6 +146,7 @@ impl FlowField {
     fn value(&self, word: &str) -> Option<Vec<u8>> {
         let bytes = match (self.bytes, word.parse::<IpAddr>()) {
             (2, _) => word.parse::<u16>().ok()?.to_be_bytes().to_vec(),
+            (MAC_BYTES, _) => mac_address(word)?.to_vec(),
             (_, Ok(IpAddr::V4(address))) => address.octets().to_vec(),
             (_, Ok(IpAddr::V6(address))) => address.octets().to_vec(),
             _ => return None,
@@ -149,10 +155,22 @@ impl FlowField {
     }
 }
 
+// Such as `52:54:00:12:34:56`.
+fn mac_address(word: &str) -> Option<[u8; MAC_BYTES]> {
+    let is_byte =
+        |part: &str| (1..=2).contains(&part.len()) && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let bytes: Option<Vec<u8>> = word
+        .split(':')
+        .map(|part| is_byte(part).then(|| u8::from_str_radix(part, 16).ok()).flatten())
+        .collect();
+    bytes?.try_into().ok()
+}
+
 fn shown(value: &[u8]) -> Option<String> {
     Some(match value.len() {
         2 => u16::from_be_bytes(*value.first_chunk()?).to_string(),
         4 => IpAddr::from(*value.first_chunk::<4>()?).to_string(),
+        MAC_BYTES => value.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"),
         _ => IpAddr::from(*value.first_chunk::<16>()?).to_string(),
     })
 }
@@ -180,6 +198,7 @@ mod tests {
             "flow-type udp4 dst-port 53 action 3",
             "flow-type udp6 src-ip 2001:db8::1 dst-port 53 action 0",
             "flow-type tcp4 src-ip 192.0.2.1 dst-ip 192.0.2.2 src-port 1 dst-port 2 action -1",
+            "flow-type ether dst 52:54:00:12:34:56 action 2",
         ] {
             assert_eq!(RuleSpec::parse(text).expect(text).text(), text);
         }
@@ -211,6 +230,8 @@ mod tests {
             "flow-type udp4 dst-port 53",
             "flow-type udp5 dst-port 53 action 3",
             "flow-type ether action 3",
+            "flow-type ether dst 52:54:00:12:34 action 3",
+            "flow-type ether dst 52:54:00:12:34:+6 action 3",
             "flow-type udp4 dst-port 53 dst-port 54 action 3",
             "flow-type udp4 dst-ip ::1 action 3",
             "flow-type udp4 dst-port 65536 action 3",

@@ -1,0 +1,367 @@
+//! A CPU for the packets of one service or virtual machine: a rule of the NIC directs them to a
+//! queue that interrupts this CPU, and the indirection table leaves that queue out.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use linerate_host::setting::{Offload, QueueDirection};
+use linerate_host::stage::irq::IrqVector;
+use linerate_host::{CpuSet, Host, HostError, Known, PacketPath, Setting, SettingError, SettingValue};
+
+use crate::plan::{ChangeImpact, PlannedChange, SkippedFinding, TargetSetting, interrupts};
+use crate::{NamedDevice, TunePlan};
+
+/// The packets to direct: `dst 192.0.2.5 udp port 53`, `udp port 53`, `ether dst 52:54:00:12:34:56`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FlowMatch {
+    /// Frames to this address.
+    Ethernet { destination: String },
+    /// Datagrams or segments to this port, of one address or of all.
+    Port { destination: Option<IpAddr>, protocol: &'static str, port: u16 },
+}
+
+#[derive(Debug, Clone)]
+pub struct FlowRequest {
+    pub interface: String,
+    pub cpu: u32,
+    pub packets: FlowMatch,
+    /// Whether all packets of the interface go to the CPU, by RPS, instead of those that match.
+    pub rps: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FlowError {
+    #[error(
+        "'{0}' is no match: expected 'dst ADDRESS udp port N', 'udp port N', or 'ether dst MAC'; tcp for udp"
+    )]
+    Match(String),
+    #[error("{0} is a group address, whose frames are for many: expected the address of one machine")]
+    GroupAddress(String),
+    #[error("CPU {cpu} is not online: online are {online}")]
+    Cpu { cpu: u32, online: String },
+    #[error(
+        "{interface} cannot direct flows to queues: {why}: --rps moves all packets of {interface} to CPU {cpu} instead"
+    )]
+    NoRules { interface: String, cpu: u32, why: String },
+    #[error("no queue of {interface} can interrupt CPU {cpu}: {why}")]
+    NoQueue { interface: String, cpu: u32, why: String },
+    #[error("{what} of {interface} cannot be read: {why}")]
+    Unread { interface: String, what: &'static str, why: String },
+    #[error("{interface} has a rule for these packets: rule {location} sends them to {action}")]
+    Exists { interface: String, location: u32, action: String },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl FromStr for FlowMatch {
+    type Err = FlowError;
+
+    fn from_str(text: &str) -> Result<Self, FlowError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let wrong = || FlowError::Match(text.to_owned());
+        let (destination, rest) = match words.as_slice() {
+            ["ether", "dst", address] => return ethernet(address).ok_or_else(wrong)?,
+            ["dst", address, rest @ ..] => (Some(address.parse().map_err(|_| wrong())?), rest),
+            rest => (None, rest),
+        };
+        let [protocol, "port", port] = rest else { return Err(wrong()) };
+        let protocol = ["udp", "tcp"].into_iter().find(|known| known == protocol).ok_or_else(wrong)?;
+        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
+        Ok(Self::Port { destination, protocol, port })
+    }
+}
+
+// `None` if it is no address.
+fn ethernet(address: &str) -> Option<Result<FlowMatch, FlowError>> {
+    let destination = address.to_ascii_lowercase();
+    let rule = Setting::NtupleRule { interface: "eth0".to_owned(), location: 0 };
+    rule.check(&SettingValue::new(format!("flow-type ether dst {destination} action 0"))).ok()?;
+    let first = u8::from_str_radix(destination.split(':').next()?, 16).ok()?;
+    // The lowest bit of the first byte marks a group (IEEE 802).
+    let is_group = first & 1 != 0;
+    Some(if is_group {
+        Err(FlowError::GroupAddress(destination))
+    } else {
+        Ok(FlowMatch::Ethernet { destination })
+    })
+}
+
+impl fmt::Display for FlowMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ethernet { destination } => write!(f, "ether dst {destination}"),
+            Self::Port { destination: Some(address), protocol, port } => {
+                write!(f, "dst {address} {protocol} port {port}")
+            }
+            Self::Port { destination: None, protocol, port } => write!(f, "{protocol} port {port}"),
+        }
+    }
+}
+
+impl FlowMatch {
+    /// Rules as of `ethtool -N`, without their action: a port of all addresses requires one per
+    /// IP version.
+    fn rules(&self) -> Vec<String> {
+        match self {
+            Self::Ethernet { destination } => vec![format!("flow-type ether dst {destination}")],
+            Self::Port { destination: Some(address), protocol, port } => {
+                let version = if address.is_ipv4() { 4 } else { 6 };
+                vec![format!("flow-type {protocol}{version} dst-ip {address} dst-port {port}")]
+            }
+            Self::Port { destination: None, protocol, port } => {
+                [4, 6].map(|version| format!("flow-type {protocol}{version} dst-port {port}")).into()
+            }
+        }
+    }
+}
+
+/// The changes for a flow. The rule comes first, because a NIC may refuse it.
+///
+/// # Errors
+/// [`FlowError`], in one line, if the host cannot do it.
+pub fn plan(host: &Host, path: &PacketPath, request: &FlowRequest) -> Result<TunePlan, FlowError> {
+    let FlowRequest { interface, cpu, packets, rps } = request;
+    if let Some(online) = path.machine.online.value().filter(|online| !online.contains(*cpu)) {
+        return Err(FlowError::Cpu { cpu: *cpu, online: online.to_string() });
+    }
+    let device = NamedDevice::observe(host, interface)?;
+    let mut draft =
+        FlowDraft { host, path, request, changes: Vec::new(), target: Vec::new(), left: Vec::new() };
+    if *rps {
+        draft.all_by_rps()?
+    } else {
+        draft.by_rule()?
+    }
+    let FlowDraft { changes, target, left, .. } = draft;
+    Ok(TunePlan {
+        devices: vec![device],
+        cpus: vec![*cpu],
+        changes,
+        target,
+        left,
+        ..TunePlan::new(format!("'{packets}' to CPU {cpu}"))
+    })
+}
+
+struct FlowDraft<'a> {
+    host: &'a Host,
+    path: &'a PacketPath,
+    request: &'a FlowRequest,
+    changes: Vec<PlannedChange>,
+    target: Vec<TargetSetting>,
+    left: Vec<SkippedFinding>,
+}
+
+impl<'a> FlowDraft<'a> {
+    fn interface(&self) -> String {
+        self.request.interface.clone()
+    }
+
+    /// Plans a change, if the setting has another value.
+    fn change(
+        &mut self,
+        setting: Setting,
+        to: SettingValue,
+        why: String,
+        risk: Option<&str>,
+    ) -> Result<(), FlowError> {
+        let from = setting.read(self.host)?;
+        if setting.same(&from, &to) {
+            // Others must leave it alone, too.
+            self.target.push(TargetSetting { setting, value: from });
+        } else {
+            let interrupts = match setting {
+                Setting::NtupleRule { .. } => ChangeImpact::Order,
+                _ => interrupts(&setting),
+            };
+            let risk = risk.map(str::to_owned);
+            self.changes.push(PlannedChange {
+                risk,
+                interrupts,
+                ..PlannedChange::new(setting, from, to, why)
+            });
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, title: String, why: &str) {
+        self.left.push(SkippedFinding {
+            finding: "flow".to_owned(),
+            severity: "note".to_owned(),
+            title,
+            why: why.to_owned(),
+            commands: Vec::new(),
+        });
+    }
+
+    fn by_rule(&mut self) -> Result<(), FlowError> {
+        let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
+        let no_rules =
+            |why: &str| FlowError::NoRules { interface: interface.clone(), cpu, why: why.to_owned() };
+        let rss = path.rss_of(&interface).ok_or_else(|| no_rules("it was not read"))?;
+        let rules = match &rss.ntuple {
+            Known::Value(Some(rules)) => rules,
+            Known::Value(None) => return Err(no_rules("its driver has no rules for flows (ethtool -n)")),
+            Known::Unknown { why } => return Err(no_rules(why)),
+        };
+        let texts = self.request.packets.rules();
+        let mut taken = BTreeSet::new();
+        for rule in rules {
+            taken.insert(rule.location);
+            let setting = Setting::NtupleRule { interface: interface.clone(), location: rule.location };
+            let Ok(value) = setting.read(self.host) else { continue };
+            if let Some((matched, action)) = value.as_str().rsplit_once(" action ")
+                && texts.iter().any(|text| text == matched)
+            {
+                let action = if action == "-1" { "no queue".to_owned() } else { format!("queue {action}") };
+                return Err(FlowError::Exists { interface, location: rule.location, action });
+            }
+        }
+        let ruled: BTreeSet<u32> = rules.iter().filter_map(|rule| rule.queue).collect();
+        let vector = self.vector(&ruled)?;
+        let queue = vector.receive_queue.unwrap_or_default();
+        let filters = Setting::Offload { interface: interface.clone(), offload: Offload::NtupleFilters };
+        if filters.read(self.host).is_ok_and(|now| now.as_str() == "off") {
+            let why = format!("{interface} accepts rules for flows only with this feature.");
+            self.change(filters, SettingValue::new("on"), why, None)?;
+        }
+        // Where several rules match, the one with the lowest location is first in most NICs.
+        let free = (0..).filter(|location| !taken.contains(location));
+        for (text, location) in texts.iter().zip(free) {
+            let rule = Setting::NtupleRule { interface: interface.clone(), location };
+            let why = format!(
+                "{interface} puts {} into queue {queue}, which interrupts CPU {cpu}.",
+                self.request.packets
+            );
+            let risk = "one CPU takes all these packets: not if they are more than one CPU can process";
+            self.change(rule, SettingValue::new(format!("{text} action {queue}")), why, Some(risk))?;
+        }
+        self.own_cpu(vector)?;
+        self.own_table(queue)
+    }
+
+    /// The vector of a queue that can interrupt the CPU: one that does already, else the last that
+    /// can be moved; queues of other rules last.
+    fn vector(&self, ruled: &BTreeSet<u32>) -> Result<&'a IrqVector, FlowError> {
+        let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
+        let none = |why: &str| FlowError::NoQueue { interface: interface.clone(), cpu, why: why.to_owned() };
+        let receive = || path.irq.vectors(&interface).iter().filter(|vector| vector.receive_queue.is_some());
+        match receive().count() {
+            0 => return Err(none("its driver has no interrupt per queue")),
+            1 => return Err(none("its one queue has the packets of all flows")),
+            _ => {}
+        }
+        let fits = |vector: &&IrqVector| !vector.is_managed() || vector.cpu() == Some(cpu);
+        let rank = |vector: &&IrqVector| {
+            let is_free = vector.receive_queue.is_some_and(|queue| !ruled.contains(&queue));
+            (is_free, vector.cpu() == Some(cpu), vector.receive_queue)
+        };
+        receive().filter(fits).max_by_key(rank).ok_or_else(|| none("the kernel manages their interrupts"))
+    }
+
+    /// The queue's interrupt goes to the CPU alone, and the packets stay there.
+    fn own_cpu(&mut self, vector: &IrqVector) -> Result<(), FlowError> {
+        let (interface, cpu) = (self.interface(), self.request.cpu);
+        let queue = vector.receive_queue.unwrap_or_default();
+        if !vector.is_managed() {
+            let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
+            let why = format!("Queue {queue} of {interface} then interrupts CPU {cpu}.");
+            self.change(setting, mask([cpu]), why, None)?;
+        }
+        if self.path.softirq.rps_cpus(&interface, queue).is_some_and(|cpus| !cpus.is_empty()) {
+            let why = format!("RPS would hand the packets of queue {queue} to other CPUs.");
+            self.change(receive_cpus(&interface, queue), mask([]), why, None)?;
+        }
+        let others: CpuSet = self
+            .path
+            .irq
+            .vectors(&interface)
+            .iter()
+            .filter(|other| other.cpu() == Some(cpu))
+            .filter_map(|other| other.receive_queue.filter(|other| *other != queue))
+            .collect();
+        if !others.is_empty() {
+            let title = format!("CPU {cpu} also has the packets of queues {others} of {interface}");
+            self.leave(title, "their interrupts go there, too");
+        }
+        Ok(())
+    }
+
+    /// The table without the queue. Other flows stay where they are.
+    fn own_table(&mut self, queue: u32) -> Result<(), FlowError> {
+        let interface = self.interface();
+        let rss = self.path.rss_of(&interface);
+        let table = match rss.map(|rss| &rss.table) {
+            Some(Known::Value(Some(table))) => table,
+            Some(Known::Value(None)) | None => {
+                let title = format!("Queue {queue} of {interface} gets packets of other flows, too");
+                self.leave(title, "the driver has no indirection table that could leave it out");
+                return Ok(());
+            }
+            Some(Known::Unknown { why }) => {
+                return Err(FlowError::Unread { interface, what: "the indirection table", why: why.clone() });
+            }
+        };
+        let Some(to) = without(table, queue) else {
+            return Err(FlowError::NoQueue {
+                cpu: self.request.cpu,
+                why: format!("the indirection table names no queue but {queue}"),
+                interface,
+            });
+        };
+        let why = format!("Other flows of {interface} then stay out of queue {queue}.");
+        let setting = Setting::RssTable { interface };
+        self.change(setting, to, why, Some("the other queues get the packets of this one"))
+    }
+
+    /// Without rules of the NIC the packets that match cannot be told apart before the stack.
+    fn all_by_rps(&mut self) -> Result<(), FlowError> {
+        let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
+        let queues = path.softirq.rps_queues(&interface);
+        if queues.is_empty() {
+            let why = "it has no receive queues in /sys/class/net".to_owned();
+            return Err(FlowError::NoQueue { interface, cpu, why });
+        }
+        for queue in queues {
+            let interrupt = path.napi_cpus(&interface, queue.queue);
+            let is_there = interrupt.is_some_and(|cpus| cpus.iter().eq([cpu]));
+            let (to, why) = if is_there {
+                (mask([]), format!("Queue {} of {interface} interrupts CPU {cpu} itself.", queue.queue))
+            } else {
+                (mask([cpu]), format!("Queue {} of {interface} hands its packets to CPU {cpu}.", queue.queue))
+            };
+            let risk = "all packets of the interface go to one CPU, not only those that match";
+            self.change(receive_cpus(&interface, queue.queue), to, why, Some(risk))?;
+        }
+        let title = format!("Other packets of {interface} go to CPU {cpu}, too");
+        self.leave(title, "RPS chooses by queue and hash, not by address or port");
+        Ok(())
+    }
+}
+
+fn receive_cpus(interface: &str, queue: u32) -> Setting {
+    Setting::QueueCpus { interface: interface.to_owned(), direction: QueueDirection::Receive, queue }
+}
+
+fn mask(cpus: impl IntoIterator<Item = u32>) -> SettingValue {
+    SettingValue::new(cpus.into_iter().collect::<CpuSet>().to_mask())
+}
+
+// `None` if no other queue is left. Only entries of the queue change, so that no other flow moves.
+fn without(table: &[u32], queue: u32) -> Option<SettingValue> {
+    let others: BTreeSet<u32> = table.iter().copied().filter(|entry| *entry != queue).collect();
+    let mut next = others.iter().cycle();
+    let entries: Option<Vec<String>> = table
+        .iter()
+        .map(|entry| if *entry == queue { next.next() } else { Some(entry) })
+        .map(|entry| entry.map(u32::to_string))
+        .collect();
+    Some(SettingValue::new(entries?.join(",")))
+}
+
+#[cfg(test)]
+mod tests;

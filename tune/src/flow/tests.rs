@@ -1,0 +1,148 @@
+use linerate_host::Scope;
+use linerate_host::recording::RecordedEntry;
+use linerate_host::setting::table_entries;
+
+use super::*;
+use crate::journal::StateStore;
+use crate::journal::record::UndoReason;
+use crate::plan::tests::{recordings, shown};
+use crate::transaction::{ChangeResult, TuneStart, TuneTransaction, undo};
+
+fn host(fixture: &str) -> Host {
+    let mut recording = recordings(fixture).swap_remove(0);
+    recording.insert("/proc/sys/kernel/random/boot_id", RecordedEntry::File(b"boot-1\n".to_vec()));
+    Host::rehearsal(recording)
+}
+
+fn planned(host: &Host, interface: &str, packets: &str, cpu: u32, rps: bool) -> Result<TunePlan, FlowError> {
+    let request = FlowRequest { interface: interface.into(), cpu, packets: packets.parse()?, rps };
+    let scope = Scope { interfaces: vec![interface.to_owned()], ..Scope::default() };
+    plan(host, &PacketPath::observe(host, &scope), &request)
+}
+
+/// Makes the changes and returns what the host refused; then undoes all.
+fn made_and_undone(host: &Host, plan: &TunePlan) -> (Vec<String>, Vec<String>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut writer = StateStore::at(directory.path().join("state")).lock().expect("locked");
+    let start = TuneStart { plan: Some(plan), ..TuneStart::new("flow", Vec::new()) };
+    let mut transaction = TuneTransaction::begin(&mut writer, host, start).expect("begun");
+    let mut refused = Vec::new();
+    for change in &plan.changes {
+        let result = transaction.change_from(host, &change.setting, &change.from, &change.to);
+        if let ChangeResult::Refused { why } = result.expect("journalled") {
+            refused.push(why);
+        }
+    }
+    transaction.end(None).expect("ended");
+    let now = values(host, plan);
+    let undone = undo(&mut writer, host, None, UndoReason::Asked).expect("undone");
+    assert!(!undone.has_failures() && !undone.has_left(), "{undone:#?}");
+    for change in &plan.changes {
+        assert_eq!(change.setting.read(host).expect("read"), change.from, "{}", change.setting);
+    }
+    (refused, now)
+}
+
+fn values(host: &Host, plan: &TunePlan) -> Vec<String> {
+    plan.changes.iter().map(|change| change.setting.read(host).expect("read").to_string()).collect()
+}
+
+#[test]
+fn a_flow_gets_a_queue_that_the_table_leaves_out_and_undo_restores_all() {
+    let host = host("million-packets");
+    let plan = planned(&host, "eth2", "dst 192.0.2.5 udp port 4321", 3, false).expect("planned");
+    let table = plan.changes.last().expect("the table");
+    let entries = table_entries(&table.to, 128).expect("a table");
+    let count = |queue| entries.iter().filter(|entry| **entry == queue).count();
+    assert_eq!((count(3), (0..11).map(count).sum::<usize>()), (0, 128));
+    assert_eq!(
+        shown(&plan)[..2],
+        [
+            "eth2 ntuple-filters: off -> on",
+            "rule 0 for flows of eth2:  -> flow-type udp4 dst-ip 192.0.2.5 dst-port 4321 action 3",
+        ]
+    );
+    assert_eq!(plan.changes.len(), 3, "{:#?}", shown(&plan));
+    let interrupt = |target: &TargetSetting| matches!(target.setting, Setting::IrqAffinity { irq: 93, .. });
+    assert!(plan.target.iter().any(interrupt), "irqbalance has to leave it alone");
+    let (refused, now) = made_and_undone(&host, &plan);
+    assert_eq!(refused, [""; 0]);
+    assert_eq!(now[1], "flow-type udp4 dst-ip 192.0.2.5 dst-port 4321 action 3");
+    // The same for a virtual machine, on a CPU without a queue: the last queue is moved there.
+    let plan = planned(&host, "eth2", "ether dst 52:54:00:AA:bb:01", 20, false).expect("planned");
+    let shown = shown(&plan);
+    assert!(shown[1].ends_with("flow-type ether dst 52:54:00:aa:bb:01 action 10"), "{shown:?}");
+    assert!(shown[2].ends_with("000400 -> 00100000"), "{shown:?}");
+    assert_eq!(made_and_undone(&host, &plan).0, [""; 0]);
+}
+
+#[test]
+fn a_nic_that_accepts_a_rule_and_ignores_it_is_found() {
+    for answer in ["ignored", "refused"] {
+        let rule = "/calls/ethtool/eth2/ntuple/0.json";
+        let host = host("million-packets");
+        let host = if answer == "ignored" { host.ignoring(rule) } else { host.refusing(rule, libc::EINVAL) };
+        let plan = planned(&host, "eth2", "dst 192.0.2.5 udp port 53", 3, false).expect("planned");
+        let (refused, _) = made_and_undone(&host, &plan);
+        assert!(refused.len() == 1 && refused[0].starts_with("rule 0 for flows of eth2"), "{refused:?}");
+    }
+}
+
+#[test]
+fn rules_of_others_keep_their_places_and_their_queues() {
+    let host = host("million-packets");
+    let other = Setting::NtupleRule { interface: "eth2".into(), location: 0 };
+    other.write(&host, &SettingValue::new("flow-type udp4 dst-port 53 action 3")).expect("written");
+    let error = planned(&host, "eth2", "udp port 53", 4, false).expect_err("there is one");
+    assert_eq!(error.to_string(), "eth2 has a rule for these packets: rule 0 sends them to queue 3");
+    let plan = planned(&host, "eth2", "udp port 123", 3, false).expect("planned");
+    let shown = shown(&plan).join("\n");
+    assert!(shown.contains("rule 1 for flows of eth2:  -> flow-type udp4 dst-port 123 action 10"), "{shown}");
+    assert!(shown.contains("rule 2 for flows of eth2:  -> flow-type udp6 dst-port 123 action 10"), "{shown}");
+    assert!(plan.left[0].title.contains("CPU 3 also has the packets of queues 3 of eth2"), "{:?}", plan.left);
+}
+
+#[test]
+fn a_nic_without_rules_moves_all_its_packets_and_only_if_asked() {
+    let host = host("small-vm");
+    let error = planned(&host, "ens3", "udp port 53", 1, false).expect_err("no rules").to_string();
+    let words = "ens3 cannot direct flows to queues: its driver has no rules for flows (ethtool -n): --rps moves all \
+                 packets of ens3 to CPU 1 instead";
+    assert_eq!(error, words);
+    let plan = planned(&host, "ens3", "udp port 53", 1, true).expect("planned");
+    assert!(plan.left[0].title.contains("Other packets of ens3"), "{:?}", plan.left);
+    assert!(!plan.changes.is_empty());
+    assert_eq!(made_and_undone(&host, &plan).0, [""; 0]);
+    let error = planned(&host, "ens3", "udp port 53", 64, false).expect_err("no CPU").to_string();
+    assert!(error.starts_with("CPU 64 is not online: online are 0"), "{error}");
+    assert!(matches!(planned(&host, "ens9", "udp port 53", 1, true), Err(FlowError::Host(_))));
+}
+
+#[test]
+fn a_match_is_read_or_refused() {
+    for text in [
+        "dst 192.0.2.5 udp port 53",
+        "dst 2001:db8::1 tcp port 53",
+        "udp port 1",
+        "ether dst 02:00:00:00:00:01",
+    ] {
+        assert_eq!(text.parse::<FlowMatch>().expect(text).to_string(), text);
+    }
+    for text in [
+        "",
+        "dst",
+        "dst 192.0.2.5",
+        "dst host udp port 53",
+        "udp port 0",
+        "udp port 65536",
+        "udp 53",
+        "sctp port 1",
+        "udp port 53 or 54",
+        "ether dst 02:00:00:00:00",
+        "ether dst 02:00:00:00:00:zz",
+        "ether src 02:00:00:00:00:01",
+    ] {
+        assert!(matches!(text.parse::<FlowMatch>(), Err(FlowError::Match(_))), "{text}");
+    }
+    assert!(matches!("ether dst ff:ff:ff:ff:ff:ff".parse::<FlowMatch>(), Err(FlowError::GroupAddress(_))));
+}
