@@ -32,6 +32,7 @@ pub struct PacketPath {
     pub uptime_seconds: Known<f64>,
     pub machine: machine::MachineState,
     pub link: Vec<link::LinkState>,
+    pub virtual_network: link::virtual_network::VirtualNetwork,
     pub rss: Vec<rss::RssState>,
     pub irq: irq::IrqState,
     pub softirq: softirq::SoftirqState,
@@ -64,6 +65,11 @@ impl PacketPath {
             transmit: counted()
                 .map(|(link, counts)| transmit::TransmitState::observe(host, link, counts))
                 .collect(),
+            virtual_network: link::virtual_network::VirtualNetwork::observe(
+                host,
+                &link,
+                machine.nodes.value().map_or(&[], Vec::as_slice),
+            ),
             machine,
             link,
             socket,

@@ -43,6 +43,7 @@ const HOSTS: &[(&str, &str)] = archives![
     "cloud-vm",
     "two-nodes",
     "hypervisor",
+    "kvm-host",
     "tracked-vm",
     "held-back-vm",
 ];

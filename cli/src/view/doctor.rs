@@ -7,6 +7,7 @@ mod picture;
 mod service;
 #[cfg(test)]
 pub(crate) mod tests;
+mod virtual_network;
 
 use std::collections::BTreeMap;
 
@@ -187,6 +188,7 @@ impl CommandResult for DoctorResult {
         document
             .sections
             .extend(result.findings.iter().enumerate().map(|(index, finding)| finding.section(index + 1)));
+        document.sections.extend(virtual_network::sections(&result.stages));
         document.sections.push(unknown_section(&result.unknown));
         document.sections.push(
             Section::new("The host").only_for(Audience::Page).with(facts(&envelope.host, &result.numa_nodes)),

@@ -5,7 +5,7 @@
 
 pub(crate) mod address;
 mod attribute;
-mod connection;
+pub(crate) mod connection;
 pub(crate) mod ethtool;
 mod generic;
 pub(crate) mod napi;

@@ -1,5 +1,6 @@
 //! Programs and rules that examine packets: XDP, tc, netfilter, connection tracking.
 
+pub(super) mod bridge_netfilter;
 pub(super) mod conntrack;
 pub(super) mod drops;
 pub(super) mod empty_tables;

@@ -8,6 +8,7 @@ pub(super) mod losses;
 mod observe;
 pub(super) mod queues;
 pub(super) mod virtual_functions;
+pub mod virtual_network;
 
 use std::collections::BTreeMap;
 

@@ -15,8 +15,10 @@ pub(in crate::stage) const RULE: Rule = Rule {
     published_ratio: Some(1.5),
     source: "a study of packet rates, multi-queue and SR-IOV for virtual machines",
     kernels: "3.8 and later (sriov_numvfs)",
-    remedy: "Switch the IOMMU on, create virtual functions, and assign one to each machine that needs the \
-             rate (hostdev in libvirt).",
+    remedy: "Switch the IOMMU on, create virtual functions, set the address of each by ip link set IF vf N \
+             mac MAC spoofchk on, and assign one to each machine that needs the rate: in libvirt <interface \
+             type='hostdev' managed='yes'><mac address='MAC'/><source><address type='pci' domain='0x0000' \
+             bus='0x01' slot='0x10' function='0x0'/></source></interface>.",
     caveats: "The machines must migrate while they run, or the host's bridge filters or counts their \
               traffic: a virtual function bypasses both. On some NICs virtual functions also take queues \
               from the host.",
@@ -24,10 +26,11 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(unused).collect()
+    let iommu = view.now.virtual_network.iommu;
+    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| unused(link, iommu)).collect()
 }
 
-fn unused(link: &LinkState) -> Option<RuleMatch> {
+fn unused(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
     let (Known::Value(Some(sriov)), Known::Value(Some(bridge))) = (&link.sriov, &link.bridge) else {
         return None;
     };
@@ -47,6 +50,10 @@ fn unused(link: &LinkState) -> Option<RuleMatch> {
             bridge.taps.clone(),
             format!("/sys/class/net/{interface}/brport/bridge/brif"),
         );
+    let matched = match iommu {
+        Some(on) => matched.evidence("IOMMU", if on { "on" } else { "off" }, "/sys/class/iommu"),
+        None => matched,
+    };
     let setting = Setting::VirtualFunctions { interface: interface.clone() };
     let to = SettingValue::new(machines.min(total).to_string());
     Some(matched.change(setting, Some(SettingValue::new("0")), to))

@@ -1,0 +1,125 @@
+//! The virtual machine that holds a tap, and the container at the other end of a veth pair.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{PortKind, PortOwner, VirtualPort};
+use crate::Host;
+
+/// Sets the owners of ports, and returns the processes of virtual machines.
+pub(super) fn assign(host: &Host, ports: &mut [VirtualPort]) -> BTreeSet<u32> {
+    let has = |kinds: &[PortKind]| ports.iter().any(|port| kinds.contains(&port.kind));
+    let (taps, veths) = (has(&[PortKind::Tap, PortKind::Macvtap]), has(&[PortKind::Veth]));
+    let mut machines = BTreeSet::new();
+    if !taps && !veths {
+        return machines;
+    }
+    let names = host.list("/proc").unwrap_or_default();
+    let pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    if taps {
+        let holders = tap_holders(host, &pids);
+        machines.extend(holders.values());
+        for port in ports.iter_mut() {
+            let key = match port.kind {
+                PortKind::Macvtap => tap_device(host, &port.interface),
+                _ => Some(port.interface.clone()),
+            };
+            port.owner = key.and_then(|key| holders.get(&key)).map(|pid| owner(host, *pid));
+        }
+    }
+    if veths {
+        let peers = peers(host, &pids);
+        for port in ports.iter_mut().filter(|port| port.kind == PortKind::Veth) {
+            port.owner =
+                port.index.zip(port.peer).and_then(|ends| peers.get(&ends)).map(|pid| owner(host, *pid));
+        }
+    }
+    machines
+}
+
+/// `tap5` of macvtap0, whose device is `/dev/tap5`.
+fn tap_device(host: &Host, interface: &str) -> Option<String> {
+    let names = host.list(&format!("/sys/class/net/{interface}/macvtap")).ok()?;
+    names.into_iter().next().map(|name| format!("/dev/{name}"))
+}
+
+/// The process per tap interface, and per device of a macvtap.
+fn tap_holders(host: &Host, pids: &[u32]) -> BTreeMap<String, u32> {
+    let mut holders = BTreeMap::new();
+    for pid in pids {
+        let Ok(descriptors) = host.list(&format!("/proc/{pid}/fd")) else { continue };
+        for descriptor in descriptors {
+            let Ok(target) = host.read_link(&format!("/proc/{pid}/fd/{descriptor}")) else { continue };
+            if target == "/dev/net/tun" {
+                // `tun_chr_show_fdinfo` of drivers/net/tun.c, Linux 3.18.
+                let info = host.read(&format!("/proc/{pid}/fdinfo/{descriptor}")).unwrap_or_default();
+                let name = info.lines().find_map(|line| line.strip_prefix("iff:"));
+                holders.extend(name.map(|name| (name.trim().to_owned(), *pid)));
+            } else if target.starts_with("/dev/tap") {
+                holders.insert(target, *pid);
+            }
+        }
+    }
+    holders
+}
+
+/// The first process of each other network namespace, per end of a veth pair: its index and the
+/// index of its peer, as this namespace sees them. The namespace's sysfs has them if it is mounted
+/// there, as in containers.
+fn peers(host: &Host, pids: &[u32]) -> BTreeMap<(u32, u32), u32> {
+    let namespace = |pid: &str| host.read_link(&format!("/proc/{pid}/ns/net")).ok();
+    let own = namespace("self").or_else(|| namespace("thread-self"));
+    let mut seen: BTreeSet<String> = own.into_iter().collect();
+    let mut peers = BTreeMap::new();
+    for pid in pids {
+        let Some(inode) = namespace(&pid.to_string()) else { continue };
+        if !seen.insert(inode) {
+            continue;
+        }
+        let base = format!("/proc/{pid}/root/sys/class/net");
+        for interface in host.list(&base).unwrap_or_default() {
+            let number = |file: &str| {
+                host.read(&format!("{base}/{interface}/{file}")).ok()?.trim().parse::<u32>().ok()
+            };
+            if let (Some(index), Some(peer)) = (number("ifindex"), number("iflink"))
+                && index != peer
+            {
+                peers.entry((peer, index)).or_insert(*pid);
+            }
+        }
+    }
+    peers
+}
+
+fn owner(host: &Host, pid: u32) -> PortOwner {
+    let read = |file: &str| host.read(&format!("/proc/{pid}/{file}")).ok();
+    let machine = read("cmdline").and_then(|text| machine_name(&text));
+    let comm = || read("comm").map_or_else(|| pid.to_string(), |comm| comm.trim().to_owned());
+    let cgroup = read("cgroup").and_then(|text| {
+        let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+        Some(path.trim_end().to_owned())
+    });
+    let network = host.read_link(&format!("/proc/{pid}/ns/net")).ok();
+    PortOwner {
+        pid,
+        name: machine.unwrap_or_else(comm),
+        cgroup,
+        network,
+        virtual_cpus: virtual_cpus(host, pid),
+    }
+}
+
+/// Of `-name guest=web1,debug-threads=on` or `-name web1`.
+fn machine_name(command_line: &str) -> Option<String> {
+    let mut words = command_line.split('\0').skip_while(|word| *word != "-name");
+    let name = words.nth(1)?.split(',').next()?;
+    Some(name.strip_prefix("guest=").unwrap_or(name).to_owned())
+}
+
+fn virtual_cpus(host: &Host, pid: u32) -> Option<u32> {
+    let threads = host.list(&format!("/proc/{pid}/task")).ok()?;
+    let is_cpu = |tid: &&String| {
+        let comm = host.read(&format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+        comm.trim().strip_prefix("CPU ").is_some_and(|rest| rest.ends_with("/KVM") || rest.ends_with("/TCG"))
+    };
+    u32::try_from(threads.iter().filter(is_cpu).count()).ok().filter(|count| *count > 0)
+}

@@ -1,0 +1,121 @@
+use linerate_testkit::fixture::{Node, Tree, fixture};
+
+use super::*;
+use crate::recording::RecordedEntry;
+use crate::stage::{HostView, PacketPath};
+use crate::{Diagnosis, Host, HostRecording, Scope, Severity};
+
+fn observe(tree: &Tree) -> PacketPath {
+    let mut recording = HostRecording::new();
+    for (path, node) in tree.followed().entries() {
+        let entry = match node {
+            Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
+            Node::Link(target) => RecordedEntry::Link(target.clone()),
+        };
+        recording.insert(path, entry);
+    }
+    PacketPath::observe(&Host::recorded(recording), &Scope::default())
+}
+
+/// Findings about virtual machines, with their severities and titles.
+fn findings(first: &Tree, later: Option<&Tree>) -> Vec<(String, Severity, String)> {
+    const OURS: [&str; 5] = [
+        "link.vhost-saturated",
+        "link.tap-drops",
+        "link.tap-single-queue",
+        "filter.bridge-netfilter",
+        "link.vf-unused",
+    ];
+    let first = observe(first);
+    let later = later.map(observe);
+    let view = later.as_ref().map_or_else(|| HostView::once(&first), |later| HostView::twice(&first, later));
+    let found = Diagnosis::of(&view).findings.into_iter().filter(|finding| OURS.contains(&finding.id));
+    found.map(|finding| (finding.id.to_owned(), finding.severity, finding.title)).collect()
+}
+
+#[test]
+fn machines_are_known_by_their_taps_and_threads() {
+    let host = fixture("kvm-host").expect("a fixture");
+    let network = observe(&host.first).virtual_network;
+    let tap = network.port("tap0").expect("a tap");
+    assert_eq!((tap.kind, tap.master.as_deref(), tap.multi_queue), (PortKind::Tap, Some("br0"), false));
+    let owner = PortOwner {
+        pid: 6001,
+        name: "web1".into(),
+        cgroup: Some("/machine.slice/machine-qemu-web1.scope".into()),
+        network: None,
+        virtual_cpus: Some(4),
+    };
+    assert_eq!(tap.owner.as_ref(), Some(&owner));
+    let web2 = network.port("tap1").and_then(|tap| tap.owner.as_ref()).expect("an owner");
+    assert_eq!((web2.name.as_str(), web2.virtual_cpus), ("web2", None));
+    let threads: Vec<_> =
+        network.vhost.iter().map(|thread| (thread.pid, thread.tid, thread.last_cpu, thread.node)).collect();
+    assert_eq!(threads, [(6001, 6020, Some(7), Some(1)), (6101, 6120, Some(3), Some(0))]);
+    assert_eq!((network.iommu, network.bridge_netfilter), (Some(true), Some(true)));
+}
+
+#[test]
+fn a_saturated_machine_is_found_and_an_idle_one_is_not() {
+    let host = fixture("kvm-host").expect("a fixture");
+    let found = findings(&host.first, Some(&host.later));
+    let titles: Vec<&str> = found.iter().map(|(_, _, title)| title.as_str()).collect();
+    assert_eq!(
+        titles,
+        [
+            "A vhost thread of virtual machine web1 uses 97 % of a CPU",
+            "tap0 drops 25000 packets per second to virtual machine web1, 7.69 % of those for it",
+            "tap0 has one queue, and virtual machine web1 has 4 CPUs",
+            "ens1f0 can have 63 virtual functions and has none, while 2 tap interfaces are on its bridge",
+            "600000 packets per second of bridged interfaces pass iptables",
+        ]
+    );
+    assert_eq!(found[0].1, Severity::High);
+    // The same host without load between the readings.
+    let mut idle = host.first.clone();
+    idle.file("/proc/uptime", "86410.00 1535600.00\n".to_owned());
+    let found = findings(&host.first, Some(&idle));
+    let ids: Vec<_> = found.iter().map(|(id, severity, _)| (id.as_str(), *severity)).collect();
+    assert_eq!(ids, [("link.vf-unused", Severity::Low), ("link.tap-single-queue", Severity::Note)]);
+    // One reading: 400 drops of 9 million packets are a peak of some time.
+    assert!(!findings(&host.first, None).iter().any(|(id, ..)| id == "link.tap-drops"));
+}
+
+/// Two containers with their veth pairs, and one interface of another kind.
+#[test]
+fn a_veth_has_the_container_at_its_other_end() {
+    let veth = r#"{"name": "veth"}"#;
+    let mut files = vec![
+        ("/sys/class/net/dummy0/ifindex".to_owned(), "3".to_owned()),
+        ("/sys/class/net/dummy0/iflink".to_owned(), "3".to_owned()),
+        ("/proc/77/comm".to_owned(), "named\n".to_owned()),
+        ("/proc/77/cgroup".to_owned(), "0::/system.slice/docker-3f2a.scope\n".to_owned()),
+    ];
+    for (name, index, peer) in [("veth1", "8", "7"), ("veth2", "10", "9")] {
+        let file = |file: &str| format!("/sys/class/net/{name}/{file}");
+        files.push((file("ifindex"), index.to_owned()));
+        files.push((file("iflink"), peer.to_owned()));
+        files.push((format!("/calls/ethtool/{name}/driver.json"), veth.to_owned()));
+    }
+    files.push(("/proc/77/root/sys/class/net/eth0/ifindex".to_owned(), "7".to_owned()));
+    files.push(("/proc/77/root/sys/class/net/eth0/iflink".to_owned(), "8".to_owned()));
+    let mut recording = HostRecording::new();
+    for (path, content) in files {
+        recording.insert(path, RecordedEntry::File(content.into_bytes()));
+    }
+    for (pid, namespace) in [("self", "net:[1]"), ("1", "net:[1]"), ("77", "net:[2]")] {
+        recording.insert(format!("/proc/{pid}/ns/net"), RecordedEntry::Link(namespace.to_owned()));
+    }
+    let network = VirtualNetwork::observe(&Host::recorded(recording), &[], &[]);
+    let names: Vec<_> = network
+        .ports
+        .iter()
+        .map(|port| (port.interface.as_str(), port.owner.as_ref().map(|owner| owner.pid)))
+        .collect();
+    assert_eq!(names, [("veth1", Some(77)), ("veth2", None)]);
+    let owner = network.ports[0].owner.as_ref().expect("an owner");
+    assert_eq!(
+        (owner.name.as_str(), owner.cgroup.as_deref()),
+        ("named", Some("/system.slice/docker-3f2a.scope"))
+    );
+}
