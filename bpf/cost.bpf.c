@@ -87,6 +87,9 @@ struct napi_struct {
 // Set before the programs are loaded: a bit an interrupt, those of network devices.
 const volatile __u8 nic_irqs[1024] = {};
 
+// Set before the programs are loaded: whether time is charged to paths.
+const volatile __u8 by_path = 0;
+
 enum { FOR_PACKETS, FOR_OTHERS, IRQ_KINDS };
 enum { RX, TX, OTHER, SOFTIRQ_KINDS };
 // Who sends an interrupt: what passes before its first tracepoint differs.
@@ -182,6 +185,17 @@ struct state {
     __u64 missed;
     // The thread that waits while one that processes packets has its turn; zero: none.
     __u64 displaced;
+
+    // Written by softirqs. The path of the packet that is processed, and since when. Devices are zero before the first
+    // packet of a softirq.
+    __u64 path_begin;
+    __u64 path_irq;
+    __u32 path_in;
+    __u32 path_out;
+    __u32 path_network;
+    __u32 path_is_entry;
+    __u64 path_entered;
+    __u64 path_events;
 };
 
 struct {
@@ -238,6 +252,31 @@ struct {
     __type(key, struct place);
     __type(value, struct polled);
 } devices SEC(".maps");
+
+// A path through this host: the device where a packet came in and the last by which it was sent, zero if it stayed.
+struct path {
+    __u32 in;
+    __u32 out;
+    __u32 network;
+    __u32 cpu;
+    // Whether its packets come in for the first time.
+    __u32 is_entry;
+    __u32 unused;
+};
+
+struct path_cost {
+    __u64 ns;
+    __u64 packets;
+    // Runs of programs in this time.
+    __u64 events;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 8192);
+    __type(key, struct path);
+    __type(value, struct path_cost);
+} paths SEC(".maps");
 
 INLINE struct state *watched(void) {
     __u32 only = 0;
@@ -401,7 +440,39 @@ int softirq_begins(__u64 *arguments) {
     state->poll_begin = now;
     state->poll_irq = state->softirq_irq;
     state->softirq_runs = kind + 1;
+    if (by_path && kind == RX) {
+        state->path_begin = now;
+        state->path_irq = state->softirq_irq;
+        state->path_events = state->softirq_events;
+        state->path_in = 0;
+    }
     return 0;
+}
+
+// Charges what passed since the last packet began to its path.
+INLINE void charge_path(struct state *state, __u64 now) {
+    struct path path = {
+        .in = state->path_in,
+        .out = state->path_out,
+        .network = state->path_network,
+        .cpu = bpf_get_smp_processor_id(),
+        .is_entry = state->path_is_entry,
+    };
+    struct path_cost *cost = bpf_map_lookup_elem(&paths, &path);
+    if (!cost) {
+        struct path_cost new = {};
+        bpf_map_update_elem(&paths, &path, &new, BPF_NOEXIST);
+        cost = bpf_map_lookup_elem(&paths, &path);
+    }
+    __u64 irqs = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
+    if (cost) {
+        cost->ns += now - state->path_begin - (irqs - state->path_irq);
+        cost->packets += state->path_entered;
+        cost->events += state->softirq_events - state->path_events;
+    }
+    state->path_events = state->softirq_events;
+    state->path_begin = now;
+    state->path_irq = irqs;
 }
 
 SEC("tp_btf/softirq_exit")
@@ -420,6 +491,9 @@ int softirq_ends(void *arguments) {
     state->softirq_runs = 0;
     state->softirq_end = now;
     if (kind == RX) {
+        if (by_path && state->path_in)
+            charge_path(state, now);
+        state->path_in = 0;
         state->rx_runs++;
         state->softirq[RX] += ran;
     } else if (kind == TX) {
@@ -529,6 +603,42 @@ ENTRY(napi_gro_receive_entry, 1, 0)
 ENTRY(napi_gro_frags_entry, 1, 1)
 ENTRY(netif_receive_skb_entry, 1, 0)
 ENTRY(netif_receive_skb_list_entry, 1, 0)
+
+// The stack begins with a packet: what follows is its time, and what a driver did before the first is the first's.
+SEC("tp_btf/netif_receive_skb")
+int path_begins(__u64 *arguments) {
+    struct sk_buff *skb = (void *)arguments[0];
+    struct state *state = watched();
+    struct net_device *device = skb->dev;
+    if (!state || !state->ready || state->softirq_runs != RX + 1 || !device)
+        return 0;
+    state->softirq_events++;
+    // A bridge hands the same packet to the stack again.
+    if (state->path_in && (__u32)skb->skb_iif == state->path_in)
+        return 0;
+    __u64 now = bpf_ktime_get_ns();
+    if (state->path_in)
+        charge_path(state, now);
+    state->path_in = device->ifindex;
+    state->path_out = 0;
+    state->path_network = device->nd_net.net->ns.inum;
+    state->path_is_entry = !came_before(skb);
+    state->path_entered = state->path_is_entry ? segments(skb) : 0;
+    return 0;
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int path_leaves(__u64 *arguments) {
+    struct sk_buff *skb = (void *)arguments[0];
+    struct net_device *device = (void *)arguments[1];
+    struct state *state = watched();
+    if (!state || state->softirq_runs != RX + 1)
+        return 0;
+    state->softirq_events++;
+    if (state->path_in && (__u32)skb->skb_iif == state->path_in)
+        state->path_out = device->ifindex;
+    return 0;
+}
 
 // Frames that XDP hands to a veth enter there again, unless a process made them (BPF_PROG_RUN).
 SEC("tp_btf/xdp_devmap_xmit")

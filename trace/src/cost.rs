@@ -22,6 +22,7 @@ mod compare;
 mod counted;
 mod look;
 mod pace;
+mod path;
 mod result;
 mod sums;
 mod tracer;
@@ -69,6 +70,9 @@ pub struct CostReport {
     pub victims: Vec<CostVictim>,
     /// Devices with packets, most time first.
     pub devices: Vec<DeviceCost>,
+    /// Paths of packets through this host, most time first; `None` if they were not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<Vec<PathCost>>,
     /// Interrupt time outside the tracepoints, included in the other figures. Unknown if there were
     /// too few interrupts to matter, or it cannot be measured.
     #[serde(default)]
@@ -200,6 +204,29 @@ pub struct DeviceCost {
     pub budget_exhausted: u64,
     /// Time of these polls: all work for the packets in NET_RX, up to the socket.
     pub taken_ns: u64,
+}
+
+/// Packets that came in by one device, and left by another or stayed on this host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PathCost {
+    /// The device where they came in.
+    pub ingress: String,
+    /// The last device that sent them in the same softirq; `None` if they stayed.
+    pub egress: Option<String>,
+    /// Inode of the network namespace of the ingress device.
+    pub network_namespace: u32,
+    /// The virtual machine or container at one end, if it is known.
+    pub owner: Option<String>,
+    /// Counted at [`CostReport::counting_point`]; zero for a path that only goes on with packets that came in by another
+    /// device.
+    pub packets: u64,
+    /// NET_RX, from the driver's poll to the last device or the socket, without the programs of the
+    /// measurement. For a container, its side of the veth pair is included.
+    pub taken_ns: u64,
+    /// Time of the measurement's programs for these packets; zero if it is unknown.
+    pub own_ns: u64,
+    /// Time of the vhost threads of the virtual machine, shared among its paths by packets.
+    pub vhost_ns: u64,
 }
 
 /// The cost of the measurement, included in all other values.

@@ -10,6 +10,7 @@ use linerate_host::Host;
 use linerate_lab::{Lab, LabHost};
 use linerate_testkit::reflector::XdpService;
 use linerate_testkit::skip;
+use linerate_trace::TraceError;
 use linerate_trace::cost::{COUNTING_POINT, CostReport, CostSession};
 use quinn_udp::{Transmit, UdpSocketState};
 
@@ -18,6 +19,9 @@ const ALLOWED: f64 = 0.01;
 
 /// Others' packets on this machine are counted, too: what a run may be repeated for.
 const ATTEMPTS: usize = 4;
+
+/// Share of NET_RX that is charged to paths. The rest are polls without packets, such as those that only end transmissions.
+const CHARGED: f64 = 0.9;
 
 const PACKETS: usize = 30_000;
 const PORT: u16 = 9009;
@@ -95,8 +99,12 @@ fn send(path: &Path<'_>, in_one: usize) {
 
 /// What is counted while all packets are sent.
 fn observed(work: impl FnOnce()) -> Result<CostReport, String> {
+    observed_by(CostSession::start(&Host::live(), None), work)
+}
+
+fn observed_by(session: Result<CostSession, TraceError>, work: impl FnOnce()) -> Result<CostReport, String> {
     let host = Host::live();
-    let mut look = CostSession::start(&host, None).map_err(|error| error.to_string())?.exact();
+    let mut look = session.map_err(|error| error.to_string())?.exact();
     look.wait(Duration::from_millis(1), &|| false).map_err(|error| error.to_string())?;
     work();
     look.finish(&host).map_err(|error| error.to_string())
@@ -180,18 +188,55 @@ fn a_bridged_packet_is_counted_once() {
     const NAME: &str = "a_bridged_packet_is_counted_once";
     let _machine = machine();
     let Some(lab) = lab(NAME, 2) else { return };
+    match bridged(&lab) {
+        Ok(path) => counted_once(NAME, &path, 1),
+        Err(why) => skip(NAME, why),
+    }
+}
+
+/// The network between the two senders of a lab, whose receiver is a bridge.
+fn bridged(lab: &Lab) -> Result<Path<'_>, String> {
     let [from, to] = lab.senders() else { panic!("two senders") };
-    let ready = shell(
+    shell(
         lab.receiver(),
         "ip link add br0 type bridge; ip link set eth0 master br0; ip link set eth1 master br0; \
          ip link set br0 up",
-    )
-    .and_then(|_| shell(from, "ip address add 192.0.2.1/24 dev eth0"))
-    .and_then(|_| shell(to, "ip address add 192.0.2.2/24 dev eth0"));
-    if let Err(why) = ready {
-        return skip(NAME, why);
+    )?;
+    shell(from, "ip address add 192.0.2.1/24 dev eth0")?;
+    shell(to, "ip address add 192.0.2.2/24 dev eth0")?;
+    Ok(Path { from, to, address: Ipv4Addr::new(192, 0, 2, 2) })
+}
+
+/// All time of NET_RX has a path, and all packets of the bridge have the same one.
+#[test]
+fn a_bridged_packet_is_charged_to_its_path() {
+    const NAME: &str = "a_bridged_packet_is_charged_to_its_path";
+    let _machine = machine();
+    let Some(lab) = lab(NAME, 2) else { return };
+    let path = match bridged(&lab) {
+        Ok(path) => path,
+        Err(why) => return skip(NAME, why),
+    };
+    for attempt in 1..=ATTEMPTS {
+        let session = CostSession::start_with_paths(&Host::live(), None);
+        let cost = match observed_by(session, || send(&path, 1)) {
+            Ok(cost) => cost,
+            Err(why) => return skip(NAME, why),
+        };
+        let paths = cost.paths.as_deref().expect("paths");
+        let through = paths.iter().max_by_key(|path| path.packets).expect("a path");
+        assert!(through.ingress == "eth0" && through.egress.is_some(), "{paths:#?}");
+        // The other end of the veth pair goes on with them.
+        assert!(paths.iter().any(|path| path.packets == 0 && path.egress.is_none()), "{paths:#?}");
+        let charged = paths.iter().map(|path| path.taken_ns + path.own_ns).sum::<u64>() as f64;
+        let share = charged / cost.all_cpus().net_rx_ns as f64;
+        println!("{NAME}: {} of {PACKETS} packets, {share:.3} of NET_RX", through.packets);
+        let exact = (through.packets as f64 / PACKETS as f64 - 1.0).abs() <= ALLOWED;
+        if exact && (CHARGED..=1.01).contains(&share) {
+            return;
+        }
+        assert!(attempt < ATTEMPTS, "{paths:#?}");
     }
-    counted_once(NAME, &Path { from, to, address: Ipv4Addr::new(192, 0, 2, 2) }, 1);
 }
 
 #[test]

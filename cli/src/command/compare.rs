@@ -204,6 +204,13 @@ fn ladder_method(host: &HostSummary, report: &LadderReport) -> MethodFacts {
 
 // Refuses results that count packets at different points, because their times per packet differ in meaning.
 fn comparable(names: &[String; 2], costs: [&CostReport; 2]) -> Result<()> {
+    let by_path = costs.map(|cost| cost.paths.is_some());
+    if by_path[0] != by_path[1] {
+        let (with, without) = if by_path[0] { (&names[0], &names[1]) } else { (&names[1], &names[0]) };
+        bail!(
+            "the two cannot be compared: {with} was measured with --path, which takes time per packet, and {without} without"
+        );
+    }
     let [one, other] = costs.map(|cost| cost.counting_point.value());
     if one.is_some() && one == other {
         return Ok(());
@@ -229,6 +236,12 @@ mod tests {
         old.counting_point = Known::default();
         let names = ["a.json".to_owned(), "b.json".to_owned()];
         assert!(comparable(&names, [&new, &new]).is_ok());
+        let with_paths = CostReport { paths: Some(Vec::new()), ..cost() };
+        let error = comparable(&names, [&new, &with_paths]).expect_err("refused").to_string();
+        assert!(
+            error.contains("b.json was measured with --path") && error.contains("a.json without"),
+            "{error}"
+        );
         for costs in [[&new, &old], [&old, &new], [&old, &old]] {
             let error = comparable(&names, costs).expect_err("refused").to_string();
             assert!(error.contains("a.json") && error.contains("b.json"), "{error}");

@@ -51,6 +51,10 @@ pub(crate) struct CostArgs {
     /// Number of rows
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     top: u16,
+    /// Charge time and packets to paths: the interface where packets come in and the one by which
+    /// they leave, with the virtual machine or container at its end
+    #[arg(long, conflicts_with_all = ["calibrate", "cpus", "interface"])]
+    path: bool,
     /// Print the last second once per second
     #[arg(long, conflicts_with_all = ["calibrate", "json", "html"])]
     watch: bool,
@@ -134,7 +138,11 @@ impl CostArgs {
     }
 
     fn start(&self, host: &Host, cpus: Option<&CpuSet>) -> Result<CostSession> {
-        let session = CostSession::start(host, cpus)?;
+        let session = if self.path {
+            CostSession::start_with_paths(host, cpus)?
+        } else {
+            CostSession::start(host, cpus)?
+        };
         Ok(if self.exact { session.exact() } else { session })
     }
 

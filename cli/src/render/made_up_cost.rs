@@ -21,6 +21,7 @@ pub(crate) fn cost() -> CostReport {
             victim(900, 900, "nsd", 2_000, 100, Known::Value(1_990_000_000)),
             victim(900, 901, "nsd", 1_000, 50, Known::unknown("it began meanwhile")),
         ],
+        paths: None,
         devices: vec![DeviceCost {
             name: "eth0".to_owned(),
             ifindex: 2,

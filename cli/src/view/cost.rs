@@ -84,6 +84,7 @@ fn sections(result: &CostResult) -> Vec<Section> {
         Section::new(format!("{group}, shares of one CPU"))
             .with_for(Audience::Page, victim_bars(cost, victims.get(..top).unwrap_or(&victims)))
             .with(victim_table(cost, &victims, top)),
+        Section::new("Paths").with(paths(cost)),
         Section::new("Devices").with(devices(cost)),
         Section::default()
             .with(Block::faint(untraced(cost).unwrap_or_default()))
@@ -222,6 +223,29 @@ fn victim_table(cost: &CostReport, victims: &[TopVictim], top: usize) -> Table {
         .with_rows(rows)
         .with_text_width("name", LONGEST_NAME)
         .with_text_limit(top, "that lost less")
+}
+
+/// Empty unless paths were asked for. The last row has the time that belongs to no path.
+fn paths(cost: &CostReport) -> Table {
+    let Some(paths) = &cost.paths else { return Table::default() };
+    let taken: u64 = paths.iter().map(|path| path.taken_ns + path.own_ns).sum();
+    let rows = paths.iter().map(|path| {
+        [
+            path.ingress.clone(),
+            path.egress.clone().unwrap_or_else(|| "this host".to_owned()),
+            path.owner.clone().unwrap_or_else(|| "-".to_owned()),
+            if path.packets == 0 { "-".to_owned() } else { rate(path.packets as f64 / cost.seconds) },
+            path.ns_a_packet().map_or_else(|| "-".to_owned(), significant),
+            percent(share(path.taken_ns, wall_ns(cost))),
+            if path.vhost_ns == 0 { "-".to_owned() } else { percent(share(path.vhost_ns, wall_ns(cost))) },
+        ]
+    });
+    let rest = cost.all_cpus().packets_ns().saturating_sub(taken);
+    let rest = ["(no path)", "", "-", "-", "-", &percent(share(rest, wall_ns(cost))), "-"].map(str::to_owned);
+    Table::new(&["in", "out", "of", ">packets/s", ">ns/packet", ">of one CPU", ">vhost"])
+        .with_rows(rows.chain([rest]))
+        .with_text_width("of", LONGEST_NAME)
+        .with_text_limit(MOST_DEVICES, "with less packet time")
 }
 
 fn devices(cost: &CostReport) -> Table {

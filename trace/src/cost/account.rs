@@ -61,6 +61,7 @@ impl AccountInput<'_> {
             own: self.own(&cpus),
             victims: self.victims(&counted.tables.threads),
             devices: devices(&counted.tables.devices),
+            paths: None,
             cpus,
             packets_ns_a_packet_samples: Vec::new(),
             notes,

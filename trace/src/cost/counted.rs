@@ -8,6 +8,7 @@ pub(super) const TOLD_WORDS: usize = 24;
 pub(super) const TURNS_WORDS: usize = 18;
 const TOTALS_WORDS: usize = 12;
 pub(super) const POLLED_WORDS: usize = 8;
+pub(super) const PATH_WORDS: usize = 3;
 
 // `PF_KTHREAD` of include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -96,11 +97,33 @@ pub(super) struct DevicePolls {
     pub(super) name: String,
 }
 
-/// Counters per thread and device, which are read less often.
+/// `struct path`: by the numbers of devices, `out` is zero for packets that stayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PathOn {
+    pub(super) ingress: u32,
+    pub(super) egress: u32,
+    /// Of the ingress device.
+    pub(super) network: u32,
+    pub(super) cpu: u32,
+    /// Whether its packets came in for the first time.
+    pub(super) is_entry: bool,
+}
+
+/// `struct path_cost`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PathTime {
+    pub(super) ns: i64,
+    pub(super) packets: i64,
+    /// Runs of the measurement's programs in this time.
+    pub(super) events: i64,
+}
+
+/// Counters per thread, device and path, which are read less often.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ThreadTables {
     pub(super) threads: BTreeMap<ThreadOn, ThreadTurns>,
     pub(super) devices: BTreeMap<PolledOn, DevicePolls>,
+    pub(super) paths: BTreeMap<PathOn, PathTime>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -160,6 +183,7 @@ counters!(CpuReading {
     idle, from_idle, tasks, rx_runs, polls, packets, events, interrupts, missed, irq_events, entered
 } { totals });
 counters!(ThreadTurns { on_cpu, displaced } { taken });
+counters!(PathTime { ns, packets, events } {});
 counters!(DevicePolls { ns, polls, threaded, busy, packets, exhausted } {});
 
 impl CpuTotals {
@@ -258,6 +282,20 @@ impl PolledOn {
     }
 }
 
+impl PathOn {
+    pub(super) fn of([devices, place, entry]: [u64; 3]) -> Self {
+        let ((ingress, egress), (network, cpu)) = (halves(devices), halves(place));
+        Self { ingress, egress, network, cpu, is_entry: halves(entry).0 != 0 }
+    }
+}
+
+impl PathTime {
+    pub(super) fn of(words: [u64; PATH_WORDS]) -> Self {
+        let [ns, packets, events] = words.map(u64::cast_signed);
+        Self { ns, packets, events }
+    }
+}
+
 impl DevicePolls {
     pub(super) fn of(words: [u64; POLLED_WORDS]) -> Self {
         let [counts @ .., first, second] = words;
@@ -278,6 +316,7 @@ impl ThreadTables {
         Self {
             threads: grown(&self.threads, &before.threads, |turns| turns.on_cpu),
             devices: grown(&self.devices, &before.devices, |polled| polled.polls),
+            paths: grown(&self.paths, &before.paths, |path| path.ns),
         }
     }
 
@@ -288,6 +327,9 @@ impl ThreadTables {
         }
         for (key, polled) in &more.devices {
             self.devices.entry(*key).or_default().add(&polled.scaled(scale(key.cpu)));
+        }
+        for (key, path) in &more.paths {
+            self.paths.entry(*key).or_default().add(&path.scaled(scale(key.cpu)));
         }
     }
 }

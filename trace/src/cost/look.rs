@@ -13,6 +13,7 @@ use super::accounted::AccountedTimes;
 use super::cgroup;
 use super::counted::{CountedCost, Counters as _, ThreadTables};
 use super::pace::{LEAD_IN, PERIOD, TracePace};
+use super::path::{self, PathNames};
 use super::tracer::{CostTracer, TracePoint};
 use super::untraced::UntracedIrq;
 use super::windows::{self, TraceWindow};
@@ -78,6 +79,7 @@ pub struct CostSession {
     notes: Vec<String>,
     // Interrupt time outside the tracepoints, measured when it matters.
     untraced: Known<UntracedIrq>,
+    by_path: bool,
 }
 
 impl CostReport {
@@ -100,6 +102,18 @@ impl CostSession {
     /// # Errors
     /// As [`CostReport::observe`], and if the list of CPUs cannot be read.
     pub fn start(host: &Host, cpus: Option<&CpuSet>) -> Result<Self, TraceError> {
+        Self::begin(host, cpus, false)
+    }
+
+    /// The same, and charges time and packets to [`CostReport::paths`].
+    ///
+    /// # Errors
+    /// As [`CostSession::start`].
+    pub fn start_with_paths(host: &Host, cpus: Option<&CpuSet>) -> Result<Self, TraceError> {
+        Self::begin(host, cpus, true)
+    }
+
+    fn begin(host: &Host, cpus: Option<&CpuSet>, by_path: bool) -> Result<Self, TraceError> {
         if host.read("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1") {
             let why = "this kernel is built with PREEMPT_RT, where softirqs are threads' own work and top shows them";
             return Err(TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) });
@@ -113,7 +127,7 @@ impl CostSession {
         }
         let mut notes = Vec::new();
         let nic_irqs = nic_irqs(host);
-        let mut tracer = CostTracer::load(&watched, &nic_irqs)?;
+        let mut tracer = CostTracer::load(&watched, &nic_irqs, by_path)?;
         let way_ns = tracer.way_ns()?;
         let (timed, call) = match RunCounting::start(WHAT) {
             Ok(counting) => {
@@ -154,6 +168,7 @@ impl CostSession {
             samples: Vec::new(),
             notes,
             untraced: Known::unknown(FEW_INTERRUPTS),
+            by_path,
         })
     }
 
@@ -313,7 +328,12 @@ impl CostSession {
             sees_calls_between_cpus: self.tracer.sees_calls_between_cpus(),
             untraced: &self.untraced,
         };
-        let mut cost = account.cost(&std::mem::take(&mut self.counted));
+        let counted = std::mem::take(&mut self.counted);
+        let mut cost = account.cost(&counted);
+        if self.by_path {
+            let names = PathNames::observe(host);
+            cost.paths = Some(path::paths(&names, &counted.tables.paths, &cost));
+        }
         cost.packets_ns_a_packet_samples = std::mem::take(&mut self.samples);
         self.accounted.next(self.begin, end);
         for victim in &mut cost.victims {

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::WHAT;
 use super::counted::{
-    CpuReading, DevicePolls, POLLED_WORDS, PolledOn, TOLD_WORDS, TURNS_WORDS, ThreadOn, ThreadTables,
-    ThreadTurns,
+    CpuReading, DevicePolls, PATH_WORDS, POLLED_WORDS, PathOn, PathTime, PolledOn, TOLD_WORDS, TURNS_WORDS,
+    ThreadOn, ThreadTables, ThreadTurns,
 };
 use crate::TraceError;
 use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms};
@@ -48,6 +48,10 @@ const OFTEN: [ProgramAttachment; 10] = [
     where_there_is("redirected", "xdp_devmap_xmit"),
     always("turn_changes", "sched_switch"),
 ];
+
+/// Only if time is charged to paths.
+const OF_PATHS: [ProgramAttachment; 2] =
+    [always("path_begins", "netif_receive_skb"), always("path_leaves", "net_dev_start_xmit")];
 
 const NOTHING: [ProgramAttachment; 1] = [always("nothing", "task_rename")];
 
@@ -106,22 +110,28 @@ pub(super) struct TracePoint {
 pub(super) struct CostTracer {
     programs: TracePrograms,
     cpus: Vec<u32>,
+    /// Those that may run for every packet.
+    often: Vec<ProgramAttachment>,
 }
 
 impl CostTracer {
     /// Loads the programs for these CPUs, without those that are offline.
-    pub(super) fn load(cpus: &[u32], nic_irqs: &[u32]) -> Result<Self, TraceError> {
+    pub(super) fn load(cpus: &[u32], nic_irqs: &[u32], by_path: bool) -> Result<Self, TraceError> {
+        let of_paths: &[ProgramAttachment] = if by_path { &OF_PATHS } else { &[] };
+        let often = [&OFTEN[..], of_paths].concat();
+        let by_path = u8::from(by_path);
         let bits = linerate_host::bpf::bit_set(nic_irqs.iter().copied(), IRQS);
         let mut programs = TracePrograms::load(
             WHAT,
             OBJECT,
             |loader| {
                 loader.override_global("nic_irqs", bits.as_slice(), true);
+                loader.override_global("by_path", &by_path, true);
             },
-            &[&NOTHING[..], &OF_IRQS, &OFTEN].concat(),
+            &[&NOTHING[..], &OF_IRQS, &often].concat(),
         )?;
         programs.load_to_run(WHAT, LOOK)?;
-        let mut tracer = Self { programs, cpus: cpus.to_vec() };
+        let mut tracer = Self { programs, cpus: cpus.to_vec(), often };
         let watched = tracer.ask_all(TracerOptions::Watch)?;
         tracer.cpus.retain(|cpu| watched.contains_key(cpu));
         Ok(tracer)
@@ -132,12 +142,12 @@ impl CostTracer {
     pub(super) fn attach(&mut self) -> Result<(), TraceError> {
         self.ask_all(TracerOptions::Watch)?;
         self.programs.attach(WHAT, &OF_IRQS)?;
-        self.programs.attach(WHAT, &OFTEN)
+        self.programs.attach(WHAT, &self.often)
     }
 
     /// Detaches them, those of interrupts only if requested.
     pub(super) fn detach(&mut self, with_irqs: bool) -> Result<(), TraceError> {
-        self.programs.detach(WHAT, &OFTEN)?;
+        self.programs.detach(WHAT, &self.often)?;
         if with_irqs { self.programs.detach(WHAT, &OF_IRQS) } else { Ok(()) }
     }
 
@@ -165,11 +175,13 @@ impl CostTracer {
         self.ask(cpu, TracerOptions::Interrupt).map(drop)
     }
 
-    /// Counters of threads and devices at the last reading.
+    /// Counters of threads, devices and paths at the last reading.
     pub(super) fn tables(&self) -> Result<ThreadTables, TraceError> {
         let threads = self.programs.entries::<u64, [u64; TURNS_WORDS]>(WHAT, "threads")?;
         let devices = self.programs.entries::<[u64; 2], [u64; POLLED_WORDS]>(WHAT, "devices")?;
+        let paths = self.programs.entries::<[u64; 3], [u64; PATH_WORDS]>(WHAT, "paths")?;
         Ok(ThreadTables {
+            paths: paths.into_iter().map(|(key, time)| (PathOn::of(key), PathTime::of(time))).collect(),
             threads: threads
                 .into_iter()
                 .map(|(key, turns)| (ThreadOn::of(key), ThreadTurns::of(turns)))
@@ -189,7 +201,7 @@ impl CostTracer {
 
     // Runs and time of programs while the kernel measured them.
     pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
-        self.programs.runs(WHAT, &[&OF_IRQS[..], &OFTEN].concat())
+        self.programs.runs(WHAT, &[&OF_IRQS[..], &self.often].concat())
     }
 
     // Call and return of a program, ns.
