@@ -81,7 +81,10 @@ fn a_nic_that_accepts_a_rule_and_ignores_it_is_found() {
     for answer in ["ignored", "refused"] {
         let rule = "/calls/ethtool/eth2/ntuple/0.json";
         let host = host("million-packets");
-        let host = if answer == "ignored" { host.ignoring(rule) } else { host.refusing(rule, libc::EINVAL) };
+        let host = match answer {
+            "ignored" => host.ignoring(rule).ignoring("/calls/ethtool/eth2/ntuple.json"),
+            _ => host.refusing(rule, libc::EINVAL),
+        };
         let plan = planned(&host, "eth2", "dst 192.0.2.5 udp port 53", 3, false).expect("planned");
         let (refused, _) = made_and_undone(&host, &plan);
         assert!(refused.len() == 1 && refused[0].starts_with("rule 0 for flows of eth2"), "{refused:?}");
