@@ -132,9 +132,9 @@ pub fn plan(host: &Host, path: &PacketPath, request: &FlowRequest) -> Result<Tun
     let mut draft =
         FlowDraft { host, path, request, changes: Vec::new(), target: Vec::new(), left: Vec::new() };
     if *rps {
-        draft.all_by_rps()?
+        draft.all_by_rps()?;
     } else {
-        draft.by_rule()?
+        draft.by_rule()?;
     }
     let FlowDraft { changes, target, left, .. } = draft;
     Ok(TunePlan {
