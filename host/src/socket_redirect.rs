@@ -55,11 +55,12 @@ impl SocketRedirect {
         let mut object = loader.load(OBJECT).map_err(bpf::error)?;
         let map = object.take_map("redirect_socket").ok_or_else(|| bpf::missing("redirect_socket"))?;
         let mut sockets: SockMap<_> = map.try_into().map_err(bpf::error)?;
-        sockets.set(0, &socket.as_raw_fd(), 0).map_err(bpf::error)?;
         let program = object.program_mut(PROGRAM).ok_or_else(|| bpf::missing(PROGRAM))?;
         let program: &mut SkLookup = program.try_into().map_err(bpf::error)?;
         program.load().map_err(bpf::error)?;
         program.attach(std::fs::File::open("/proc/thread-self/ns/net")?).map_err(bpf::error)?;
+        // Last: a read that begins while the socket is in the map keeps it there until it ends.
+        sockets.set(0, &socket.as_raw_fd(), 0).map_err(bpf::error)?;
         Ok(Self { sockets, _object: object })
     }
 }

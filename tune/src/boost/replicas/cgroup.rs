@@ -284,9 +284,23 @@ pub(super) fn is_populated(group: &Path) -> bool {
 
 /// Whether all processes have ended in time.
 pub(super) fn wait_until_empty(group: &Path, patience: Duration) -> io::Result<bool> {
+    wait_until(group, "populated 0", patience)
+}
+
+/// Has the processes begin the system calls anew in which they wait (`cgroup.freeze`, Linux 5.2).
+pub(super) fn restart_calls(group: &Path) -> io::Result<()> {
+    let freeze = group.join("cgroup.freeze");
+    fs::write(&freeze, "1")?;
+    let frozen = wait_until(group, "frozen 1", PATIENCE);
+    fs::write(&freeze, "0")?;
+    frozen.map(|_| ())
+}
+
+/// Whether this line was in `cgroup.events` in time.
+fn wait_until(group: &Path, line: &str, patience: Duration) -> io::Result<bool> {
     let events = File::open(group.join("cgroup.events"))?;
     let deadline = Instant::now() + patience;
-    while is_populated(group) {
+    while !fs::read_to_string(group.join("cgroup.events"))?.lines().any(|event| event == line) {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(false);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use linerate_host::bind_hooks::{BoundSocket, sockets_on};
 use linerate_host::stage::socket::SocketProtocol;
 
+use super::super::cgroup;
 use super::super::readiness;
 use super::super::{ReplicaError, ReplicaEvent, groups, name};
 use super::{GroupSockets, ReplicaSet, SetPhase};
@@ -156,6 +157,12 @@ impl ReplicaSet {
                 }
             }
         }
+        // A copy that waits for a datagram since a probe would hold its socket in the map of the
+        // probe's program (`udp_bpf_recvmsg` of net/ipv4/udp_bpf.c, Linux 6.18).
+        let failed = ReplicaError::io("freeze the copies for a moment");
+        (0..self.config.replicas)
+            .try_for_each(|copy| cgroup::restart_calls(&self.group.of_copy(copy)))
+            .map_err(failed)?;
         Ok(true)
     }
 
