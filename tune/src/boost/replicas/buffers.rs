@@ -31,3 +31,31 @@ impl HandoverBuffers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::net::sockopt;
+
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_enlarged_and_restored() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let at = SocketAt {
+            cookie: sockopt::socket_cookie(&socket).expect("a cookie"),
+            inode: rustix::fs::fstat(&socket).expect("an inode").st_ino,
+            pid: std::process::id(),
+            descriptor: socket.as_raw_fd().unsigned_abs(),
+        };
+        let bytes = || sockopt::socket_recv_buffer_size(&socket).expect("a size");
+        let (original, mut buffers) = (bytes(), HandoverBuffers::default());
+        buffers.enlarge(&Host::live(), at);
+        // It requires root.
+        assert_eq!(bytes() as u64 >= BYTES, rustix::process::geteuid().is_root());
+        buffers.restore(&Host::live());
+        assert_eq!(bytes(), original);
+    }
+}
