@@ -122,7 +122,7 @@ fn a_proxy_copies_each_clients_datagrams_and_replies() {
     let front = UdpSocket::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
     let to = server.local_addr().expect("an address");
     let (told, is_ready) = std::sync::mpsc::channel();
-    std::thread::spawn(move || relay::proxy(front, to, || drop(told.send(()))));
+    std::thread::spawn(move || relay::proxy(front, to, || told.send(()).expect("a listener")));
     is_ready.recv().expect("it listens");
     let clients = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
     for socket in clients.iter().chain([&server]) {
