@@ -92,9 +92,15 @@ fn every_example_is_run_or_says_why_not() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// Blocks of README and docs that nothing runs, by document. The one of replicas needs a second command that begins when the
-/// first one serves; `tests/command/replicas/handover.rs` does the same.
-const LEFT_OUT: [&str; 1] = ["docs/replicas.md"];
+/// Blocks of README and docs that nothing runs, by document: two hosts with a NIC of several queues, a command that begins
+/// when another one serves, a service of systemd, and rules for flows, which veth has not. Each block has its reason.
+const LEFT_OUT: [&str; 5] = [
+    "docs/million-packets.md",
+    "docs/replicas.md",
+    "docs/replicas.md",
+    "docs/tune.md",
+    "docs/virtual-machines.md",
+];
 
 #[test]
 fn hardly_any_example_is_left_out() {
