@@ -379,7 +379,7 @@ fn held_back(held: &[HeldBack]) -> Option<Section> {
     (!held.is_empty()).then_some(section)
 }
 
-/// Whether the queues of the interface are made anew, so that the changes do not name their CPUs.
+/// Whether the queues of the interface are made again, so that the changes do not name their CPUs.
 fn is_reset(plan: &TunePlan, layout: &InterfaceLayout) -> bool {
     plan.changes.iter().any(|change| {
         change.interrupts == ChangeImpact::Link

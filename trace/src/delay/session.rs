@@ -159,7 +159,7 @@ impl DelaySession {
         self.summary.requests()
     }
 
-    /// The sum of the windows since the last call or the start, and starts anew.
+    /// Returns the sum of the windows since the last call or the start, and resets it.
     pub fn take_report(&mut self, host: &Host) -> DelayReport {
         let report = self.report(host);
         self.summary = DelaySummary::new();

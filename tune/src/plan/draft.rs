@@ -36,7 +36,7 @@ pub(super) enum AddedChange {
     Planned,
     /// It is so already.
     Already,
-    /// What it is cannot be read, for this reason, so that it could not be put back.
+    /// The present value cannot be read, for this reason, so that it could not be restored.
     Unread(String),
     /// Nobody can set it on this host, for this reason.
     Fixed(&'static str),

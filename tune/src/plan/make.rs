@@ -17,8 +17,8 @@ use crate::profile::{FindingPolicy, TuneProfile};
 /// The plan that tunes a host for what a profile is for. `host` is the one that was observed, or a capture of it: it is
 /// asked what settings are, and which devices its interfaces are. Nothing is changed.
 ///
-/// Where channels are to change, that resets the interface; what is set of its queues is planned after that, anew. The
-/// layout shows what that will be.
+/// A change of channels resets the interface, so settings of its queues are planned for the queues after it, which the
+/// layout shows.
 #[must_use]
 pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &TuneProfile) -> TunePlan {
     let path = view.now;
@@ -155,7 +155,7 @@ fn with_consequences(
         for finding in then.findings.iter().filter(new) {
             take_up(draft, &mut Vec::new(), finding, profile);
         }
-        // Each round adds a change, of which there are only so many.
+        // Each round adds a change, and their number is limited.
         if draft.changes.len() == count {
             take_up_places(draft, placed, &then, profile);
             return expected;
@@ -179,7 +179,7 @@ fn take_up_places(
     }
 }
 
-/// Findings that go when sockets are made anew, and not before.
+/// Findings that disappear when sockets are made again, and not before.
 const FOR_NEW_SOCKETS: [&str; 1] = ["socket.buffer-small"];
 
 /// Findings about too few queues, which RPS makes up for where there is nothing better.

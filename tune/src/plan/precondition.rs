@@ -8,7 +8,7 @@ use super::{HeldBack, PlannedChange};
 use crate::TuneProfile;
 
 /// The finding that has to be fixed before packets are spread over more CPUs: the only busy
-/// services read one shared socket each. None where there is no such finding, or where the profile
+/// services read one shared socket each. `None` without such a finding, or if the profile
 /// plans anyway.
 ///
 /// Every CPU that delivers a datagram takes the lock of that socket's receive queue, as does every

@@ -18,7 +18,7 @@ pub struct PlanRehearsal {
     pub unrehearsed: Vec<(Setting, String)>,
 }
 
-/// Carries a plan out on what was recorded of a host, in one reading, or in two with time between them, and judges it anew.
+/// Applies a plan to a recording of a host (one reading, or two with time between them), and runs the rules on the result.
 #[must_use]
 pub fn rehearse(readings: Vec<HostRecording>, scope: &Scope, plan: &TunePlan) -> PlanRehearsal {
     let mut hosts: Vec<Host> = readings.into_iter().map(Host::rehearsal).collect();

@@ -162,7 +162,7 @@ fn offered(now: &SettingValue, wanted: &SettingValue) -> Result<SettingValue, St
 }
 
 impl PlanDraft<'_> {
-    /// The value that a setting is to have; none where it is within bounds.
+    /// The value that a setting should have; `None` if it is within bounds.
     ///
     /// # Errors
     /// Why that cannot be told.

@@ -105,7 +105,7 @@ impl BoostTargetArgs {
         (self.port, self.pid) = (Some(port), None);
     }
 
-    /// The interfaces that its packets come by; none where none were named.
+    /// The interfaces of `--interface`; `None` without the option.
     pub(super) fn interfaces(&self) -> &[String] {
         &self.interfaces
     }

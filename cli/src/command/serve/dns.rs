@@ -36,8 +36,8 @@ pub(crate) struct DnsServeArgs {
     /// retry over TCP; 0: none
     #[arg(long, value_name = "N", default_value_t = DnsRateLimit::default().slip)]
     slip: u32,
-    /// Send at most so many bytes a second more to such a network than came from it, by each worker; answers above that are cut,
-    /// so that clients come by TCP; 0: any number
+    /// Bytes per second and worker that may be sent to such a network beyond the bytes that came from it; further answers are
+    /// truncated, so that clients use TCP; 0: any number
     #[arg(long, value_name = "BYTES", default_value_t = DnsRateLimit::default().surplus_bytes)]
     surplus: u32,
     /// Do not serve over TCP

@@ -211,7 +211,7 @@ pub(crate) fn lab_caveat(report: &LadderReport) -> Option<String> {
     }
 }
 
-/// The published ladders that the ratios shown beside the measured ones come from.
+/// The published ladders whose ratios are shown next to the measured ones.
 pub(crate) fn published_sources(report: &LadderReport) -> Vec<&str> {
     let shown: Vec<&str> = report
         .steps

@@ -195,7 +195,7 @@ fn choose(
     }
     match servers.as_slice() {
         [server] => {
-            // What is bound to one address is one group, whoever holds it.
+            // Sockets of one address are one group, whichever process holds them.
             let own: BTreeSet<_> =
                 services.iter().filter(|service| is_held(service, server)).map(address).collect();
             let mut together = services.iter().filter(|service| own.contains(&address(service)));

@@ -5,7 +5,7 @@ use linerate_host::{CpuSet, Host};
 /// `CAP_SYS_PTRACE` of linux/capability.h: to read the descriptors of others' processes, and to copy them.
 const SYS_PTRACE: u32 = 19;
 
-/// The CPUs that the control group of a thread lets it run on; none where it has no limit, or does not tell.
+/// The CPUs that the control group of a thread permits; `None` without a limit, or if it is unknown.
 pub(super) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -> Option<CpuSet> {
     let groups = host.read(&format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
     let file = controller(&groups)?;

@@ -37,7 +37,7 @@ pub(super) fn change(setting: Setting, from: String, to: String, reason: ChangeR
     }
 }
 
-/// Puts a thread on the CPU of its unit; none where it is there. An error says why it cannot be.
+/// Pins a thread to the CPU of its unit; `None` if it is pinned there. An error has the reason why it cannot be.
 pub(super) fn pin(unit: &ThreadPlacement<'_>) -> Result<Option<PlannedChange>, String> {
     if matches!(unit.chosen, CpuChooser::Bound | CpuChooser::OnlyOne) {
         return Ok(None);
@@ -65,7 +65,7 @@ pub(super) fn pin(unit: &ThreadPlacement<'_>) -> Result<Option<PlannedChange>, S
     Ok(Some(change(setting, allowed.to_string(), unit.cpu.to_string(), reason)))
 }
 
-/// Has a program choose by the table; none where it does.
+/// Attaches a program that chooses by the table; no change if it is attached.
 pub(super) fn steer(
     server: &ObservedServer,
     owned: &OwnedGroup<'_>,

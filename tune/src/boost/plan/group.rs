@@ -28,7 +28,7 @@ pub(super) struct OwnedGroup<'s> {
 /// How a group is steered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SteeringMethod {
-    /// By our program: what it has now, none where there is none.
+    /// By our program: its present table, `None` if it is not attached.
     Program(Option<SteeringTable>),
     /// By SO_INCOMING_CPU of each socket, for this reason.
     IncomingCpu(&'static str),
@@ -41,7 +41,7 @@ pub(super) enum SteeringMethod {
 /// Why a group is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SkipReason {
-    /// It is a single socket, with so many readers.
+    /// It is a single socket, with this number of readers.
     Single(usize),
     /// It is no UDP socket, and single: nothing to tell.
     SingleListener,
@@ -183,7 +183,7 @@ fn way(group: &ServerGroup, machine: &MachineState, choice: &BoostChoice) -> Res
     }
 }
 
-/// The table of our program, or none where nothing steers. What others attached is named.
+/// The table of our program, `None` if nothing steers. An error names the program of somebody else.
 fn steered_by(text: &str) -> Result<Option<SteeringTable>, String> {
     let foreign = |what: &str| format!("{what} (its own or another tool's): left as it is");
     match text {
@@ -201,7 +201,7 @@ fn every_socket_asks(group: &ServerGroup) -> bool {
     group.members.iter().all(|member| incoming_cpu(member).flatten().is_some())
 }
 
-/// The CPU that a socket asks for; none where its options are not known.
+/// The CPU that a socket asks for; `None` if its options are unknown.
 #[expect(clippy::option_option, reason = "not known, known to be none, and a CPU are three things")]
 pub(super) fn incoming_cpu(member: &GroupSocket) -> Option<Option<u32>> {
     member.options.value()?.as_ref().map(|options| options.incoming_cpu)

@@ -1,4 +1,4 @@
-//! Options of the server's UDP sockets, beside which CPU's packets they get.
+//! Options of the server's UDP sockets other than steering.
 
 use crate::plan::PlannedChange;
 use linerate_host::setting::SocketKnob;

@@ -10,16 +10,16 @@ use crate::boost::ObservedServer;
 /// From as many datagrams on it is believed that they tell where datagrams arrive.
 const ENOUGH: u64 = 300;
 
-/// A CPU is one they arrive on if it has more than one in so many: a stray does not make one.
+/// A CPU counts if more than one datagram in this number arrives on it.
 const STRAY: u64 = 100;
 
 /// What is known of the CPUs.
 pub(in crate::boost) struct ReceivingCpus {
     /// All that are online. Those that come later are in no table: their packets go by hash.
     pub(in crate::boost) online: CpuSet,
-    /// Those on which datagrams were seen to arrive; none where too few were seen.
+    /// CPUs on which datagrams were seen to arrive; `None` if too few were seen.
     seen: Option<CpuSet>,
-    /// Those that the interfaces are set to use; none where that cannot be told, as of a veth.
+    /// CPUs that the interfaces are configured to use; `None` if that is unknown, as for a veth.
     configured: Option<CpuSet>,
     /// Those that are kept from everything that is not put there on purpose.
     isolated: CpuSet,
@@ -39,7 +39,7 @@ pub(super) enum CpuWorth {
 }
 
 impl ReceivingCpus {
-    /// What is known of a server's. None where it is not known which CPUs there are.
+    /// The CPUs of a server; `None` if the CPUs of the host are unknown.
     pub(super) fn of(server: &ObservedServer, path: &PacketPath) -> Option<Self> {
         Some(Self { seen: seen(server), ..Self::of_path(path)? })
     }
@@ -58,7 +58,7 @@ impl ReceivingCpus {
         })
     }
 
-    /// Where packets arrive. Evidence beats configuration. None where neither tells.
+    /// The CPUs where packets arrive, observed or else configured.
     pub(super) fn known(&self) -> Option<&CpuSet> {
         self.seen.as_ref().or(self.configured.as_ref())
     }
@@ -106,8 +106,8 @@ fn seen(server: &ObservedServer) -> Option<CpuSet> {
     (all >= ENOUGH).then(|| cpus().collect())
 }
 
-/// The CPUs that the queues of all interfaces are set to use: of the interrupt, or of RPS where it is on. None where that
-/// of one interface cannot be told.
+/// The CPUs that the queues of all interfaces are configured to use: of RPS if it is on, or else of the interrupt. `None` if
+/// one interface is unknown.
 fn configured(path: &PacketPath) -> Option<CpuSet> {
     let mut cpus = CpuSet::new();
     for link in path.link.iter().filter(|link| link.is_up()) {

@@ -195,7 +195,7 @@ pub(super) fn seen_on(server: &mut ObservedServer, list: &str) {
     server.landings = Known::Value(DeliveryReport { seconds: 2.0, arrived, ..DeliveryReport::default() });
 }
 
-/// So many datagrams were sent by each socket, the largest of so many bytes.
+/// Each socket has sent this number of datagrams, the largest with `largest_bytes`.
 pub(super) fn sent(server: &mut ObservedServer, packets: u64, largest_bytes: u32) {
     let members = server.groups.iter().flat_map(|group| &group.members);
     let sent = members.map(|member| SendCount { cookie: member.socket.cookie, packets, largest_bytes });

@@ -287,7 +287,7 @@ pub(super) fn wait_until_empty(group: &Path, patience: Duration) -> io::Result<b
     wait_until(group, "populated 0", patience)
 }
 
-/// Has the processes begin the system calls anew in which they wait (`cgroup.freeze`, Linux 5.2).
+/// Restarts the system calls in which the processes wait (`cgroup.freeze`, Linux 5.2).
 pub(super) fn restart_calls(group: &Path) -> io::Result<()> {
     let freeze = group.join("cgroup.freeze");
     fs::write(&freeze, "1")?;

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A server that reads nothing for so long does not read the rest.
+/// A server that reads nothing for this time does not read the rest.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Longest wait for processes that were told to end.

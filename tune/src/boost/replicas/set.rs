@@ -24,7 +24,7 @@ use super::steering::CopyPlacement;
 use super::takeover::ServerTakeover;
 use super::{ReplicaConfig, ReplicaError, ReplicaEvent, groups, remove_leftovers};
 
-/// After so long without a shared port the ports that were bound instead are reported.
+/// After this time without a shared port the ports that were bound instead are reported.
 const SLOW_START: Duration = Duration::from_secs(5);
 
 /// A copy that ran for this long is started again at once, and any other after a growing pause.
