@@ -105,7 +105,7 @@ impl BoostTargetArgs {
         (self.port, self.pid) = (Some(port), None);
     }
 
-    /// The interfaces of `--interface`; `None` without the option.
+    /// The interfaces of `--interface`; empty without the option.
     pub(super) fn interfaces(&self) -> &[String] {
         &self.interfaces
     }
