@@ -248,7 +248,8 @@ impl Builder {
     /// that it had taken are lost ([`Counts::panicked`](crate::Counts::panicked)). Requests in the socket wait for 10 ms, and
     /// twice as long after each further panic, up to one second; 10 s without a panic reset the wait.
     /// [`Counts::restarts`](crate::Counts::restarts) has the number of restarts. Default: true. If false, the worker ends,
-    /// see [`RunningServer::ended_workers`]. In a program built with `panic = "abort"`, a panic ends the program.
+    /// see [`RunningServer::ended_workers`](crate::RunningServer::ended_workers). In a program built with `panic = "abort"`, a
+    /// panic ends the program.
     pub fn restart_workers(mut self, restart: bool) -> Self {
         self.restart_workers = restart;
         self
