@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::finding::{Finding, Rule};
+use crate::finding::{Finding, Rule, Severity};
 use crate::stage::{HostView, PacketPath, STAGES};
 
 #[derive(Debug, Clone, Serialize)]
@@ -23,20 +23,35 @@ pub struct UnknownItem {
 impl Diagnosis {
     pub fn of(view: &HostView<'_>) -> Self {
         let mut findings: Vec<Finding> = rules().flat_map(|rule| rule.findings(view)).collect();
-        let ratio = |finding: &Finding| finding.published_ratio.unwrap_or(1.0);
-        // A user who named a service wants to see its losses first.
-        let is_named = view.now.socket.services().iter().any(|service| service.named);
-        let is_first = |finding: &Finding| is_named && finding.is_about_loss();
-        findings.sort_by(|one, other| {
-            let by_severity = other.severity.cmp(&one.severity);
-            let by_loss = is_first(other).cmp(&is_first(one));
-            by_severity.then(by_loss).then(ratio(other).total_cmp(&ratio(one)))
-        });
+        findings.sort_by(|one, other| by_severity(view, [one, other], |finding| finding.severity));
         if view.busy_services_share_a_socket() {
             findings.iter_mut().for_each(Finding::hold_back);
         }
         Self { findings, unknown: unknown(view.now) }
     }
+
+    /// The findings in the order of their severity under load, which is the same at every load.
+    #[must_use]
+    pub fn findings_under_load(&self, view: &HostView<'_>) -> Vec<&Finding> {
+        let mut findings: Vec<&Finding> = self.findings.iter().collect();
+        findings.sort_by_key(|finding| rules().position(|rule| rule.id == finding.id));
+        findings.sort_by(|one, other| by_severity(view, [one, other], |finding| finding.severity_under_load));
+        findings
+    }
+}
+
+// The most severe first, and then what gained most in a published case.
+fn by_severity(
+    view: &HostView<'_>,
+    [one, other]: [&Finding; 2],
+    severity: fn(&Finding) -> Severity,
+) -> std::cmp::Ordering {
+    let ratio = |finding: &Finding| finding.published_ratio.unwrap_or(1.0);
+    // A user who named a service wants to see its losses first.
+    let is_named = view.now.socket.services().iter().any(|service| service.named);
+    let is_first = |finding: &Finding| is_named && finding.is_about_loss();
+    let by_loss = is_first(other).cmp(&is_first(one));
+    severity(other).cmp(&severity(one)).then(by_loss).then(ratio(other).total_cmp(&ratio(one)))
 }
 
 /// The rules of all stages, in the order a packet meets them.

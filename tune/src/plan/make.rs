@@ -25,7 +25,8 @@ pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &T
     let mut draft =
         PlanDraft::new(host, precondition::unmet(view, diagnosis, profile), view.has_busy_udp_service());
     let mut placed = Vec::new();
-    for finding in &diagnosis.findings {
+    let findings = diagnosis.findings_under_load(view);
+    for finding in findings.iter().copied() {
         take_up(&mut draft, &mut placed, finding, profile);
     }
     values::add(&mut draft, path, profile);
@@ -36,7 +37,7 @@ pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &T
     let asked = |finding: &&Finding| matches!(profile.verdict(finding.id), FindingPolicy::Ask(_));
     let about_threads =
         |finding: &&Finding| finding.id.starts_with("thread.") && draft.precondition.is_none();
-    for finding in diagnosis.findings.iter().filter(asked).filter(about_threads) {
+    for finding in findings.iter().copied().filter(asked).filter(about_threads) {
         threads::tell(&mut draft.left, view, finding, &cpus);
     }
     for changes in [&mut draft.changes, &mut draft.held] {
