@@ -102,9 +102,10 @@ impl DelayArgs {
 
     /// Prints each interval until a signal arrives or the time is over: in place on a terminal.
     fn follow(&self, host: &Host, interrupt: &InterruptFlag) -> Result<()> {
-        let begin = Instant::now();
         let is_terminal = std::io::stdout().is_terminal();
         let mut session = DelaySession::start(host, self.port)?;
+        // Loading the programs may take longer than a short duration.
+        let begin = Instant::now();
         while !interrupt.is_raised() && self.duration.is_none_or(|time| begin.elapsed() < time) {
             let left = self.duration.map_or(WATCH_INTERVAL, |time| time.saturating_sub(begin.elapsed()));
             session.wait(host, left.min(WATCH_INTERVAL), &|| interrupt.is_raised())?;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::UdpSocket;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -47,9 +48,10 @@ fn served<T>(run: impl FnOnce(&str) -> T) -> T {
                 client.recv(&mut buffer).expect("a reply");
             }
         });
-        let result = run(&address.port().to_string());
+        // A failed assertion ends the client, too.
+        let result = panic::catch_unwind(AssertUnwindSafe(|| run(&address.port().to_string())));
         stop.store(true, Ordering::Relaxed);
-        result
+        result.unwrap_or_else(|cause| panic::resume_unwind(cause))
     })
 }
 
