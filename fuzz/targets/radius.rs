@@ -214,8 +214,7 @@ fn packet(from: &mut Unstructured<'_>, secret: &[u8]) -> Result<Vec<u8>> {
         }
         if number < attributes {
             let kind = if from.ratio(3, 4)? { PROXY_STATE } else { *from.choose(&KINDS)? };
-            let kind =
-                if kind == MESSAGE_AUTHENTICATOR && from.ratio(7, 8)? { LOGIN_SERVICE } else { kind };
+            let kind = if kind == MESSAGE_AUTHENTICATOR && from.ratio(7, 8)? { LOGIN_SERVICE } else { kind };
             let length = if kind == LOGIN_SERVICE { 4 } else { from.arbitrary::<u8>()?.min(253).into() };
             let value = [from.bytes(usize::min(length, from.len()))?, &[0; 253]].concat();
             put(&mut packet, kind, &value[..length]);
