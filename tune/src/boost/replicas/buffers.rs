@@ -53,8 +53,8 @@ mod tests {
         let bytes = || sockopt::socket_recv_buffer_size(&socket).expect("a size");
         let (original, mut buffers) = (bytes(), HandoverBuffers::default());
         buffers.enlarge(&Host::live(), at);
-        // It requires root.
-        assert_eq!(bytes() as u64 >= BYTES, rustix::process::geteuid().is_root());
+        // Others than root get what net.core.rmem_max permits.
+        assert!(bytes() as u64 >= BYTES || !rustix::process::geteuid().is_root());
         buffers.restore(&Host::live());
         assert_eq!(bytes(), original);
     }
