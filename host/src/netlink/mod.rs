@@ -8,6 +8,7 @@ mod attribute;
 pub(crate) mod connection;
 pub(crate) mod ethtool;
 mod generic;
+pub(crate) mod link;
 pub(crate) mod napi;
 pub(crate) mod nfnetlink;
 mod path;

@@ -2,15 +2,12 @@
 
 use std::io;
 
-use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
-use netlink_sys::protocols::NETLINK_ROUTE;
 use serde::{Deserialize, Serialize};
 
 use super::attribute::{RequestAttributes, attribute};
-use super::connection::NetlinkConnection;
 use super::generic::GenericFamily;
+use super::link::link_message;
 use crate::known::Known;
 use crate::root::{Host, HostError};
 
@@ -84,28 +81,14 @@ pub fn xdp_state(host: &Host, interface: &str, index: u32) -> Result<XdpState, H
 /// `None` without a program.
 pub fn xdp_attached(host: &Host, interface: &str, index: u32) -> Result<Option<AttachedXdp>, HostError> {
     let what = format!("reading the XDP program of {interface}");
-    host.call(&format!("xdp/{interface}/attached"), &what, || attached(index))
+    host.call(&format!("xdp/{interface}/attached"), &what, || {
+        link_message(index, Vec::new()).map(|link| read_attached(&link))
+    })
 }
 
 pub fn xdp_features(host: &Host, interface: &str, index: u32) -> Known<XdpFeatures> {
     let what = format!("reading the XDP features of {interface} (Linux 6.3)");
     host.call(&format!("xdp/{interface}/features"), &what, || features(index)).into()
-}
-
-fn attached(index: u32) -> io::Result<Option<AttachedXdp>> {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    let message = RouteNetlinkMessage::GetLink(message);
-    let mut body = vec![0; message.buffer_len()];
-    message.serialize(&mut body);
-    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(message.message_type(), 0, &body)?;
-    let answer = answers.first().ok_or(io::ErrorKind::UnexpectedEof)?;
-    let mut header = NetlinkHeader::default();
-    header.message_type = answer.kind;
-    match RouteNetlinkMessage::deserialize(&header, &answer.body).map_err(io::Error::other)? {
-        RouteNetlinkMessage::NewLink(link) => Ok(read_attached(&link)),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
 }
 
 fn read_attached(link: &LinkMessage) -> Option<AttachedXdp> {

@@ -3,13 +3,10 @@
 
 use std::io;
 
-use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage, LinkVfInfo, VfInfo};
-use netlink_sys::protocols::NETLINK_ROUTE;
 
 use super::VirtualFunction;
-use crate::netlink::connection::NetlinkConnection;
+use crate::netlink::link::link_message;
 use crate::stage::link::LinkState;
 use crate::{Host, Known};
 
@@ -45,20 +42,8 @@ pub(super) fn observe(host: &Host, link: &LinkState) -> Vec<VirtualFunction> {
 }
 
 fn reported(index: u32) -> io::Result<Vec<VirtualFunction>> {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::Vf]));
-    let message = RouteNetlinkMessage::GetLink(message);
-    let mut body = vec![0; message.buffer_len()];
-    message.serialize(&mut body);
-    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(message.message_type(), 0, &body)?;
-    let answer = answers.first().ok_or(io::ErrorKind::UnexpectedEof)?;
-    let mut header = NetlinkHeader::default();
-    header.message_type = answer.kind;
-    match RouteNetlinkMessage::deserialize(&header, &answer.body).map_err(io::Error::other)? {
-        RouteNetlinkMessage::NewLink(link) => Ok(decode(&link)),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
+    let limits = LinkAttribute::ExtMask(vec![LinkExtentMask::Vf]);
+    Ok(decode(&link_message(index, vec![limits])?))
 }
 
 fn decode(link: &LinkMessage) -> Vec<VirtualFunction> {
