@@ -3,7 +3,7 @@
 pub(crate) mod boost;
 pub(crate) mod calc;
 mod compare;
-mod completions;
+pub(crate) mod completions;
 pub(crate) mod cost;
 mod delay;
 pub(crate) mod doctor;

@@ -36,6 +36,7 @@ struct CliArgs {
 }
 
 fn main() -> ExitCode {
+    command::completions::answer_shell();
     let arguments = match CliArgs::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),

@@ -2,11 +2,15 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use clap_complete::Shell;
+use clap_complete::env::{CompleteEnv, Shells};
 
 use crate::output;
+
+/// The variable with which the shell functions ask this program for the words that fit.
+const REQUEST_VARIABLE: &str = "LINERATE_COMPLETE";
 
 /// Arguments of `linerate completions`.
 #[derive(Debug, Args)]
@@ -18,9 +22,16 @@ pub(crate) struct CompletionsArgs {
 
 impl CompletionsArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        let shells = Shells::builtins();
+        let shell = shells.completer(&self.shell.to_string()).context("no completions for this shell")?;
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut crate::tree(), "linerate", &mut script);
+        shell.write_registration(REQUEST_VARIABLE, "linerate", "linerate", "linerate", &mut script)?;
         output::print(&String::from_utf8(script)?)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Prints the words that fit and exits, if a shell function asks for them.
+pub(crate) fn answer_shell() {
+    CompleteEnv::with_factory(crate::tree).var(REQUEST_VARIABLE).complete();
 }

@@ -17,11 +17,11 @@ use crate::origin::HostSummary;
 use crate::render::format::{
     self, UNKNOWN, cpu_list, grouped, megabits, microseconds, percent, plus_minus, rate, rate_range, ratio,
 };
-pub(crate) use words::verdict_name;
 use words::{
     best, caveats, fastest, gain, is_lower_bound, lab_caveat, machine, method, published_sources,
-    ratio_interval, was_interrupted, was_reverted,
+    was_interrupted, was_reverted,
 };
+pub(crate) use words::{ratio_interval, verdict_name};
 
 impl CommandResult for LadderReport {
     const SCHEMA: &'static str = "linerate.ladder/2";
@@ -106,8 +106,8 @@ fn uncertainty(step: &StepReport) -> String {
     })
 }
 
-fn verdict_tone(versus: &VersusPrevious) -> (Tone, &'static str) {
-    match versus.verdict {
+pub(crate) fn verdict_tone(verdict: ComparisonVerdict) -> (Tone, &'static str) {
+    match verdict {
         ComparisonVerdict::Better => (Tone::Good, "▲"),
         ComparisonVerdict::Worse => (Tone::Bad, "▼"),
         ComparisonVerdict::NoDifferenceShown => (Tone::Faint, "≈"),
@@ -124,8 +124,8 @@ fn rates(report: &LadderReport) -> Table {
         let versus = step.versus_previous.as_ref();
         let interval =
             known(step.transactions_per_second, |estimate| rate_range(estimate.low, estimate.high));
-        let verdict =
-            versus.map(|versus| Cell::toned(verdict_words(report, step, versus), verdict_tone(versus).0));
+        let verdict = versus
+            .map(|versus| Cell::toned(verdict_words(report, step, versus), verdict_tone(versus.verdict).0));
         [
             Cell::from(step.id.clone()),
             Cell::toned(rate_words(step), Tone::Strong),
@@ -205,17 +205,10 @@ fn step_details(step: &StepReport) -> Block {
 
 fn capacity_chart(report: &LadderReport) -> RangeChart {
     let rows = report.steps.iter().map(|step| {
-        let badge = step.versus_previous.as_ref().map(|versus| {
-            let (tone, sign) = verdict_tone(versus);
-            Badge {
-                tone,
-                sign,
-                words: verdict_words(report, step, versus),
-                ratio: ratio(versus.ratio.median),
-                interval: ratio_interval(&versus.ratio).unwrap_or_default(),
-                against: versus.id.clone(),
-            }
-        });
+        let badge = step
+            .versus_previous
+            .as_ref()
+            .map(|versus| comparison_badge(versus, verdict_words(report, step, versus)));
         let row = RangeRow { label: step.id.clone(), value: UNKNOWN.to_owned(), ..RangeRow::default() };
         if !step.applied {
             let description = format!("{}: skipped, {}", step.id, reason(step));
@@ -243,6 +236,23 @@ fn capacity_chart(report: &LadderReport) -> RangeChart {
             ..row
         }
     });
+    rates_chart(rows.collect())
+}
+
+pub(crate) fn comparison_badge(versus: &VersusPrevious, words: String) -> Badge {
+    let (tone, sign) = verdict_tone(versus.verdict);
+    Badge {
+        tone,
+        sign,
+        words,
+        ratio: ratio(versus.ratio.median),
+        interval: ratio_interval(&versus.ratio).unwrap_or_default(),
+        against: versus.id.clone(),
+    }
+}
+
+/// Intervals of transactions per second, a row per configuration.
+pub(crate) fn rates_chart(rows: Vec<RangeRow>) -> RangeChart {
     RangeChart {
         axis: "transactions per second",
         scale: ChartScale::Automatic,
@@ -251,7 +261,7 @@ fn capacity_chart(report: &LadderReport) -> RangeChart {
         format: rate,
         layout: RangeLayout::Comparison,
         legend: Vec::new(),
-        rows: rows.collect(),
+        rows,
     }
 }
 

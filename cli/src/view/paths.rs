@@ -1,18 +1,17 @@
 //! `linerate lab paths`.
 
 use linerate_host::Known;
-use linerate_lab::ladder::report::ComparisonVerdict;
 use linerate_lab::paths::report::{CostContext, PathCost, PathReport, PathsReport};
 
 use crate::document::{
-    Audience, Badge, BarChart, BarSegment, Block, Cell, ChartScale, Document, Fact, MarkShape, Note,
-    RangeChart, RangeLayout, RangeMark, RangeRow, Section, SegmentFill, StackedBar, Table, Tone,
+    Audience, BarChart, BarSegment, Block, Cell, Document, Fact, MarkShape, Note, RangeChart, RangeMark,
+    RangeRow, Section, SegmentFill, StackedBar, Table, Tone,
 };
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{
     self, UNKNOWN, grouped, microseconds, percent, plus_minus, rate, rate_range, ratio, significant,
 };
-use crate::view::ladder::verdict_name;
+use crate::view::ladder::{comparison_badge, rates_chart, ratio_interval, verdict_name, verdict_tone};
 
 impl CommandResult for PathsReport {
     const SCHEMA: &'static str = "linerate.paths/1";
@@ -96,28 +95,20 @@ fn capacities(report: &PathsReport) -> Table {
         let Some(estimate) = path.transactions_per_second else { continue };
         let bound = if path.generator_bound.is_some() { "≥" } else { "" };
         let versus = path.versus_host.as_ref();
-        let interval = versus.and_then(|versus| versus.ratio.low.zip(versus.ratio.high));
-        let (tone, words) =
-            versus.map_or((Tone::Faint, ""), |versus| (tone(versus.verdict), verdict_name(versus.verdict)));
+        let (tone, words) = versus.map_or((Tone::Faint, ""), |versus| {
+            (verdict_tone(versus.verdict).0, verdict_name(versus.verdict))
+        });
         table.row([
             Cell::from(path.name.as_str()),
             format!("{bound}{}", rate(estimate.median)).into(),
             plus_minus(estimate.median, estimate.low, estimate.high).into(),
             versus.map_or_else(String::new, |versus| ratio(versus.ratio.median)).into(),
-            interval.map_or_else(String::new, |(low, high)| format!("{}–{}", ratio(low), ratio(high))).into(),
+            versus.and_then(|versus| ratio_interval(&versus.ratio)).unwrap_or_default().into(),
             Cell::toned(words, tone),
             known(&path.bridge_netfilter, |on| if *on { "1" } else { "0" }.to_owned()).into(),
         ]);
     }
     table
-}
-
-fn tone(verdict: ComparisonVerdict) -> Tone {
-    match verdict {
-        ComparisonVerdict::Better => Tone::Good,
-        ComparisonVerdict::Worse => Tone::Bad,
-        ComparisonVerdict::NoDifferenceShown => Tone::Faint,
-    }
 }
 
 fn known<T>(value: &Known<T>, show: impl FnOnce(&T) -> String) -> String {
@@ -230,22 +221,10 @@ fn cost_chart(report: &PathsReport) -> BarChart {
 
 fn capacity_chart(report: &PathsReport) -> RangeChart {
     let rows = report.paths.iter().map(|path| {
-        let badge = path.versus_host.as_ref().map(|versus| {
-            let sign = match versus.verdict {
-                ComparisonVerdict::Better => "▲",
-                ComparisonVerdict::Worse => "▼",
-                ComparisonVerdict::NoDifferenceShown => "≈",
-            };
-            let interval = versus.ratio.low.zip(versus.ratio.high);
-            Badge {
-                tone: tone(versus.verdict),
-                sign,
-                words: verdict_name(versus.verdict).to_owned(),
-                ratio: ratio(versus.ratio.median),
-                interval: interval.map_or_else(String::new, |(low, high)| format!("{low:.2}–{high:.2}")),
-                against: versus.id.clone(),
-            }
-        });
+        let badge = path
+            .versus_host
+            .as_ref()
+            .map(|versus| comparison_badge(versus, verdict_name(versus.verdict).to_owned()));
         let row = RangeRow {
             label: path.name.clone(),
             skipped: path.skipped_because.clone(),
@@ -272,16 +251,7 @@ fn capacity_chart(report: &PathsReport) -> RangeChart {
             ..row
         }
     });
-    RangeChart {
-        axis: "transactions per second",
-        scale: ChartScale::Automatic,
-        include: Vec::new(),
-        ticks: 7,
-        format: rate,
-        layout: RangeLayout::Comparison,
-        legend: Vec::new(),
-        rows: rows.collect(),
-    }
+    rates_chart(rows.collect())
 }
 
 fn loops(report: &PathsReport) -> Table {

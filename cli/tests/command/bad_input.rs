@@ -105,26 +105,48 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
-fn completions_know_the_commands() {
-    for shell in ["bash", "zsh", "fish", "elvish"] {
+fn completions_know_commands_and_values() {
+    let test = "completions_know_commands_and_values";
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = support::linerate(&["completions", shell]);
-        assert!(output.status.success(), "{shell}");
-        let script = String::from_utf8(output.stdout).expect("text");
-        for word in ["doctor", "persist", "max-loss"] {
-            assert!(script.contains(word), "{shell}: no {word}");
-        }
-        // elvish gets no values of options.
-        for value in ["rss.hash-without-ports", "steer-by-cpu", "low-latency", "unbound"] {
-            assert!(shell == "elvish" || script.contains(value), "{shell}: no {value}");
-        }
+        assert!(output.status.success() && !output.stdout.is_empty(), "{shell}");
     }
-    let taken = std::process::Command::new("bash")
-        .args(["-c", "set -e; source <(\"$0\" completions bash); complete -p linerate"])
-        .arg(support::program())
-        .output();
-    let Ok(taken) = taken else {
-        return support::skip("completions_know_the_commands", "bash is not installed");
+    // The words of a command line whose last is to be completed, and a word that must be offered.
+    let mut lines = vec![
+        ("", "doctor"),
+        ("tune ", "persist"),
+        ("load --max", "--max-loss"),
+        ("doctor --explain ", "rss.hash-without-ports"),
+        ("lab --steps ", "steer-by-cpu"),
+        ("tune plan --for ", "low-latency"),
+        ("lab --server ", "unbound"),
+    ];
+    let lab = format!("complete{}", std::process::id());
+    let up = match support::labs_can_be_made() {
+        Ok(()) => support::linerate(&["lab", "up", &lab]).status.success(),
+        Err(reason) => {
+            support::skip(test, &reason);
+            false
+        }
     };
-    let said = String::from_utf8_lossy(&taken.stdout);
-    assert!(said.contains("linerate"), "{said}{}", String::from_utf8_lossy(&taken.stderr));
+    if up {
+        lines.extend([("lab exec --lab ", lab.as_str()), ("lab down ", &lab)]);
+    }
+    for (line, expected) in lines {
+        let script = "source <(linerate completions bash); COMP_LINE=\"linerate $1\"; COMP_TYPE=9
+            IFS=' ' read -ra COMP_WORDS <<<\"$COMP_LINE\"; [[ $COMP_LINE == *' ' ]] && COMP_WORDS+=('')
+            COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _clap_complete_linerate; printf '%s\\n' \"${COMPREPLY[@]}\"";
+        let mut directory = support::program();
+        directory.pop();
+        let path = format!("{}:{}", directory.display(), std::env::var("PATH").expect("PATH"));
+        let output =
+            std::process::Command::new("bash").args(["-c", script, "bash", line]).env("PATH", path).output();
+        let Ok(output) = output else { return support::skip(test, "bash is not installed") };
+        let (words, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(words.lines().any(|word| word.trim() == expected), "{line}: {words}{errors}");
+    }
+    if up {
+        assert!(support::linerate(&["lab", "down", &lab]).status.success());
+    }
 }

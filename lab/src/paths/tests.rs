@@ -141,7 +141,8 @@ fn a_proxy_copies_each_clients_datagrams_and_replies() {
     }
 }
 
-/// The traced CPU time per packet against `/proc/stat` and a counter of nftables.
+/// The traced CPU time per packet against `/proc/stat` and a counter of nftables: the median of three, because
+/// `/proc/stat` counts in ticks and other tests run meanwhile.
 #[test]
 fn cpu_time_per_packet_agrees_with_proc_stat_and_nftables() {
     let test = "cpu_time_per_packet_agrees_with_proc_stat_and_nftables";
@@ -162,23 +163,30 @@ fn cpu_time_per_packet_agrees_with_proc_stat_and_nftables() {
         let status = lab.lab.receiver().spawn(command).expect("nft").wait().expect("its status");
         assert!(status.success(), "{line}");
     }
-    let cost = match PathCost::measure(&mut lab, 20_000.0, &config.cpus).expect("load") {
-        Known::Value(cost) => cost,
-        Known::Unknown { why } => return skip(test, &why),
-    };
-    let Known::Value(by_proc_stat) = cost.proc_stat_ns_per_transaction else { panic!("{cost:?}") };
-    let output = lab
-        .lab
-        .receiver()
-        .run(|| std::process::Command::new("nft").args(["-j", "list", "ruleset"]).output().expect("nft"));
-    let listed: serde_json::Value = serde_json::from_slice(&output.expect("the host").stdout).expect("JSON");
-    let rules = listed["nftables"].as_array().expect("objects");
-    let counted = rules.iter().find_map(|object| object["rule"]["expr"][1]["counter"]["packets"].as_u64());
-    let load = (TRACED_LOAD + LOOPED_LOAD).as_secs_f64();
-    let counted_per_second = counted.expect("a counter") as f64 / load;
-    let answered_per_second = cost.offered_per_second * cost.answered_ratio;
-    let independent = by_proc_stat * answered_per_second / counted_per_second;
-    let ratio = cost.machine_ns_per_transaction / independent;
-    eprintln!("traced CPU time per packet is {ratio:.3} of that by /proc/stat and nftables");
-    assert!((0.9..1.1).contains(&ratio), "{ratio}: {cost:?}");
+    let (mut ratios, mut counted_before) = (Vec::new(), 0);
+    for _ in 0..3 {
+        let cost = match PathCost::measure(&mut lab, 20_000.0, &config.cpus).expect("load") {
+            Known::Value(cost) => cost,
+            Known::Unknown { why } => return skip(test, &why),
+        };
+        let Known::Value(by_proc_stat) = cost.proc_stat_ns_per_transaction else { panic!("{cost:?}") };
+        let output = lab
+            .lab
+            .receiver()
+            .run(|| std::process::Command::new("nft").args(["-j", "list", "ruleset"]).output().expect("nft"));
+        let listed: serde_json::Value =
+            serde_json::from_slice(&output.expect("the host").stdout).expect("JSON");
+        let rules = listed["nftables"].as_array().expect("objects");
+        let counter = |object: &serde_json::Value| object["rule"]["expr"][1]["counter"]["packets"].as_u64();
+        let counted = rules.iter().find_map(counter).expect("a counter");
+        let load = (TRACED_LOAD + LOOPED_LOAD).as_secs_f64();
+        let counted_per_second = (counted - counted_before) as f64 / load;
+        counted_before = counted;
+        let answered_per_second = cost.offered_per_second * cost.answered_ratio;
+        let independent = by_proc_stat * answered_per_second / counted_per_second;
+        ratios.push(cost.machine_ns_per_transaction / independent);
+    }
+    ratios.sort_by(f64::total_cmp);
+    eprintln!("traced CPU time per packet is {ratios:.3?} of that by /proc/stat and nftables");
+    assert!((0.9..1.1).contains(&ratios[1]), "{ratios:?}");
 }

@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use linerate_host::{Host, Setting, SettingValue};
 use linerate_lab::registry::{CleanedLab, HolderKind};
 use linerate_lab::{CleanReport, CleanScope, LabRegistry, LabShape, LabState, LinkEnd, hold};
@@ -42,7 +43,7 @@ pub(super) struct LabUpArgs {
 #[derive(Debug, Args)]
 pub(super) struct LabDownArgs {
     /// Name of the lab
-    #[arg(value_name = "LAB", default_value = DEFAULT_NAME)]
+    #[arg(value_name = "LAB", default_value = DEFAULT_NAME, add = ArgValueCandidates::new(lab_names))]
     name: String,
     /// Write the removed items as JSON; - is standard output
     #[arg(short = 'j', long, value_name = "FILE")]
@@ -59,7 +60,7 @@ pub(super) struct LabListArgs {
 #[derive(Debug, Args)]
 pub(super) struct LabExecArgs {
     /// Name of the lab
-    #[arg(long, value_name = "LAB", default_value = DEFAULT_NAME)]
+    #[arg(long, value_name = "LAB", default_value = DEFAULT_NAME, add = ArgValueCandidates::new(lab_names))]
     lab: String,
     /// Name of the host: receiver, sender0, ...
     #[arg(value_name = "HOST")]
@@ -144,6 +145,12 @@ impl LabExecArgs {
         };
         match hold::exec(&LabRegistry::open()?, &self.lab, &self.host, program, arguments)? {}
     }
+}
+
+/// Labs there are, for a shell that completes the name of one.
+fn lab_names() -> Vec<CompletionCandidate> {
+    let labs = LabRegistry::open().and_then(|registry| registry.labs()).unwrap_or_default().labs;
+    labs.into_iter().map(|lab| CompletionCandidate::new(lab.name)).collect()
 }
 
 impl LabCleanArgs {

@@ -133,8 +133,9 @@ fn taken(readers: &[ReaderThread]) -> BTreeSet<u64> {
 /// Whether a thread has exactly the sockets of a dead reader.
 fn succeeds(reader: &ReaderThread, dead: &[ReaderThread]) -> bool {
     let own = |reader: &ReaderThread| reader.sockets.iter().copied().collect::<BTreeSet<u64>>();
-    // A process that holds the sockets of several dead readers reads none.
-    let born_later = |other: &ReaderThread| other.started <= reader.started;
+    // A process that holds the sockets of several dead readers reads none. The start is in ticks: the process that forks
+    // the workers often started in the tick of the first one.
+    let born_later = |other: &ReaderThread| (other.started, other.tid) < (reader.started, reader.tid);
     dead.iter().any(|other| own(other) == own(reader) && born_later(other))
 }
 
@@ -212,10 +213,9 @@ pub(super) mod tests {
         let dead = remove_dead(&mut now, &sample(&[50, 52]));
         assert_eq!((dead.len(), sockets_of(&now, 51), sockets_of(&now, 52)), (1, None, Some(vec![2])));
         assert!(feeds_unread_sockets(&now) && is_unclear(&now));
-        let seen = server(
-            &[1, 2],
-            vec![reader(50, &[1], ReaderEvidence::OnlyThread), reader(52, &[2], ReaderEvidence::Polling)],
-        );
+        // The parent, which started in the same tick.
+        let parent = ReaderThread { started: 51, ..reader(50, &[1], ReaderEvidence::OnlyThread) };
+        let seen = server(&[1, 2], vec![parent, reader(52, &[2], ReaderEvidence::Polling)]);
         let merged = merge(&now, seen, &dead);
         assert_eq!((sockets_of(&merged, 50), sockets_of(&merged, 52)), (None, Some(vec![2])));
         assert_eq!(moved(&known, &merged), ReaderChanges { lost: vec![(51, 51)], found: Vec::new() });
