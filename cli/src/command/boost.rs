@@ -41,7 +41,7 @@ pub(crate) struct BoostArgs {
 enum BoostAction {
     /// Show the server, the delivery of its packets, and the changes; changes nothing
     Plan,
-    /// Make the changes; each is journalled before; then observe again
+    /// Make the changes; each is journaled before; then observe again
     Apply,
     /// List the boosts in effect, and the delivery of packets now
     Status,

@@ -37,7 +37,7 @@ pub(crate) struct TuneArgs {
 enum TuneAction {
     /// Show the changes and their reasons; changes nothing
     Plan(Box<plan::TunePlanArgs>),
-    /// Make the changes of a plan; each is journalled before and read back after
+    /// Make the changes of a plan; each is journaled before and read back after
     Apply(Box<apply::TuneApplyArgs>),
     /// Give the packets of one service or virtual machine a queue and a CPU of their own
     Flow(Box<flow::TuneFlowArgs>),

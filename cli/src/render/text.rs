@@ -62,7 +62,17 @@ pub(crate) fn text(document: &Document, style: TextStyle) -> String {
             let before = if labels.is_empty() { 0 } else { INDENT };
             lines.extend(prose(before, &section.heading, Tone::Strong, reader));
         }
-        blocks.into_iter().for_each(|block| lines.extend(block_lines(block, indent, reader)));
+        let mut after_facts = false;
+        for block in blocks {
+            let is_facts = matches!(block, Block::Facts(_));
+            let block = block_lines(block, indent, reader);
+            // Facts belong to what is above them.
+            if after_facts && !is_facts && !block.is_empty() {
+                lines.push(String::new());
+            }
+            after_facts = is_facts && !block.is_empty();
+            lines.extend(block);
+        }
     }
     if !remarks.is_empty() {
         lines.push(String::new());
@@ -121,7 +131,12 @@ fn fact_lines(facts: &[Fact], indent: usize, reader: Reader) -> Vec<String> {
             None => value.trim().to_owned(),
         };
         lines.extend(column.labelled(&fact.name, &value));
-        lines.extend(fact.commands.iter().map(|command| column.whole_command(command)));
+        let mut commands = fact.commands.as_slice();
+        if let ("", [first, others @ ..]) = (&*value, commands) {
+            lines.extend(column.labelled(&fact.name, "$").iter().map(|label| format!("{label} {first}")));
+            commands = others;
+        }
+        lines.extend(commands.iter().map(|command| column.whole_command(command)));
     }
     lines
 }
@@ -313,12 +328,16 @@ mod tests {
             notes: vec![Note::new("a remark"), Note::alarm("Stopped.", "Half of it is missing.")],
             ..Document::default()
         };
+        let commands = vec!["ls".to_owned(), "ps".to_owned()];
         document.sections = vec![
             Section::new("Empty").with(Table::new(&["a"])),
             Section::new("For pages").only_for(Audience::Page).with("text"),
-            Section::new("Facts").with(vec![Fact::new("kernel", "6.18"), Fact::new("CPUs", "2")]),
+            Section::new("Facts")
+                .with(vec![Fact::new("kernel", "6.18"), Fact { commands, ..Fact::new("do", "") }])
+                .with("text"),
         ];
-        let expected = "One is bad.\nStopped. Half of it is missing.\n\nFacts\n  kernel  6.18\n  CPUs    2\n\nnote: a remark\n";
+        let expected = "One is bad.\nStopped. Half of it is missing.\n\nFacts\n  kernel  6.18\n  do      $ ls\n          $ ps\n\n  \
+                        text\n\nnote: a remark\n";
         assert_eq!(text(&document, TextStyle { width: 80, colour: false }), expected);
     }
 }

@@ -400,7 +400,9 @@ fn current_state(boost: &ActiveBoost) -> Vec<Fact> {
     }
     if now.changes_wanted > 0 {
         let changes = count_with_noun(now.changes_wanted, "change");
-        facts.push(Fact::new("to do", format!("{changes} would correct it: linerate boost apply")));
+        let port = boost.groups.first().map(|group| format!(" --port {}", group.local.port()));
+        let port = port.unwrap_or_default();
+        facts.push(Fact::new("to do", format!("{changes} would correct it: linerate boost{port} apply")));
     }
     facts
 }

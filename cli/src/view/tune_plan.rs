@@ -41,7 +41,7 @@ pub(crate) fn document(view: &PlanView<'_>) -> Document {
     sections.extend(skipped(&plan.left, full));
     sections.extend(rehearsed(view));
     if !view.unseen.is_empty() {
-        sections.push(paragraphs("could not read", view.unseen));
+        sections.push(paragraphs("Could not read", view.unseen));
     }
     let changes = plan.agreements.len() + plan.changes.len();
     let mut verdict = summary(plan, view.host);
@@ -192,10 +192,10 @@ impl ChangeSubject {
 
     fn heading(&self, devices: &[NamedDevice]) -> String {
         match self {
-            Self::OtherTools => "other tools".to_owned(),
-            Self::Server => "the changes".to_owned(),
-            Self::NetworkStack => "network stack".to_owned(),
-            Self::Machine => "whole machine".to_owned(),
+            Self::OtherTools => "Other tools".to_owned(),
+            Self::Server => "The changes".to_owned(),
+            Self::NetworkStack => "Network stack".to_owned(),
+            Self::Machine => "Whole machine".to_owned(),
             Self::Interface(name) => {
                 let device = devices.iter().find(|device| device.interface == *name);
                 match device.and_then(|device| device.device.as_ref()) {
@@ -358,7 +358,7 @@ fn interrupted(interrupts: ChangeImpact) -> &'static str {
 
 /// Changes that wait until a finding is fixed.
 fn held_back(held: &[HeldBack]) -> Option<Section> {
-    let mut section = Section::new("held back");
+    let mut section = Section::new("Held back");
     for HeldBack { until_fixed, why, first, effect, source, changes } in held {
         let what = format!("{} until {until_fixed} is fixed", count_with_noun(changes.len(), "change"));
         let table = Table::new(&["setting", "from", "to"]).with_rows(changes.iter().map(|change| {
@@ -400,7 +400,7 @@ fn layout(layout: &InterfaceLayout) -> Section {
 
 /// Findings that the plan does not fix.
 fn skipped(left: &[SkippedFinding], full: bool) -> Option<Section> {
-    let mut section = Section::new("not fixed");
+    let mut section = Section::new("Not fixed");
     for (index, one) in left.iter().enumerate() {
         let tone = severity_tone(&one.severity);
         let title = format!("{:<8}{}", one.severity, one.finding);
@@ -458,7 +458,7 @@ fn rehearsed(view: &PlanView<'_>) -> Option<Section> {
         let changes = count_with_noun(unrehearsed.len(), "change");
         facts.push(Fact::new("untried", format!("{changes} could not be rehearsed: {setting}: {why}")));
     }
-    Some(Section::new("findings after these changes").with(facts))
+    Some(Section::new("Findings after these changes").with(facts))
 }
 
 pub(crate) fn paragraphs(heading: &str, texts: &[String]) -> Section {

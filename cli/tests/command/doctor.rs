@@ -163,10 +163,8 @@ fn a_port_where_nobody_listens_is_told() {
     drop(taken);
     let output = linerate(&["doctor", "--port", &port]);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(
-        (output.status.code(), &*errors),
-        (Some(2), &*format!("linerate: nobody listens on port {port}\n"))
-    );
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors.starts_with(&format!("linerate: nobody listens on port {port} in this")), "{errors}");
 }
 
 #[test]

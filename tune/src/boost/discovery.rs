@@ -309,7 +309,7 @@ fn notes(
     let mut notes = Vec::new();
     let times = if seen.samples == 1 { "once".to_owned() } else { format!("{} times", seen.samples) };
     notes.push(format!(
-        "the calls of {} were looked at {times} in {:.1} s",
+        "the system calls of {} were sampled {times} in {:.1} s",
         if seen.threads.len() == 1 {
             "1 thread".to_owned()
         } else {
@@ -322,7 +322,7 @@ fn notes(
             notes.push("it was idle meanwhile: no datagram was seen".to_owned());
         }
         Known::Value(_) => {}
-        Known::Unknown { why } => notes.push(format!("where datagrams land is unknown: {why}")),
+        Known::Unknown { why } => notes.push(format!("where datagrams are read is unknown: {why}")),
     }
     if let Some(why) = seen.threads.iter().find_map(|thread| thread.untold.as_ref()) {
         notes.push(format!("what its threads do is unknown: {why}"));
@@ -333,7 +333,7 @@ fn notes(
     let guessed = claims.values().filter(guessed).count();
     if guessed > 0 {
         notes.push(format!(
-            "of {guessed} threads it is only assumed which socket they read: look while datagrams come"
+            "of {guessed} threads it is only assumed which socket they read: run boost again under load"
         ));
     }
     let inner = pids.iter().find_map(|pid| Some((pid, limits::inner_pid(host, *pid)?)));

@@ -238,7 +238,7 @@ impl BoostDraft {
         let what = group::name(owned.group);
         match &owned.way {
             SteeringMethod::Already => {
-                self.refuse(&what, "is steered already, by SO_INCOMING_CPU of each socket: left as it is");
+                self.refuse(&what, "is steered already, by SO_INCOMING_CPU of each socket");
             }
             SteeringMethod::OwnByCpu => self.refuse(&what, group::BY_CPU),
             _ if table.by_cpu.is_empty() => self.refuse(&what, "none of its threads can be given a CPU"),

@@ -122,7 +122,7 @@ fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Findi
     if FOR_NEW_SOCKETS.contains(&finding.id) {
         draft.leave(
             finding,
-            "What is changed holds for sockets made from then on: restart the server.",
+            "The new value applies to sockets that are opened afterwards: restart the server.",
             Vec::new(),
         );
     }

@@ -85,10 +85,15 @@ impl ObservedHost {
     fn check_services(&self, path: &PacketPath) -> Result<()> {
         let Known::Value(services) = &path.socket.services else { return Ok(()) };
         match (services.is_empty(), self.scope.port, self.scope.pid) {
-            (true, Some(port), None) => bail!("nobody listens on port {port}"),
-            (true, Some(port), Some(pid)) => bail!("process {pid} does not listen on port {port}"),
+            (true, Some(port), None) => bail!(
+                "nobody listens on port {port} in this network namespace (a container has its own: --netns PID)"
+            ),
+            (true, Some(port), Some(pid)) => bail!(
+                "process {pid} does not listen on port {port} in this network namespace (its own: --netns {pid})"
+            ),
             (true, None, Some(pid)) => bail!(
-                "process {pid} serves nothing: it has no UDP socket that is bound and not connected, and listens on no TCP port"
+                "process {pid} serves nothing in this network namespace: it has no UDP socket that is bound and not connected, and \
+                 listens on no TCP port (its own: --netns {pid})"
             ),
             _ => Ok(()),
         }

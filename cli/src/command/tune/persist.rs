@@ -56,7 +56,9 @@ impl TunePersistArgs {
         let (host, store) = (Host::live(), self.place.existing()?);
         let in_effect = ActiveSettings::of(&JournalStatus::of(&store.read()?, &host), &host, &store)?;
         if let Some(tune) = in_effect.pending {
-            bail!("tune {tune} waits for confirmation: confirm or undo it first");
+            bail!(
+                "tune {tune} will be undone automatically: confirm it, or undo it and apply it without --for-duration"
+            );
         }
         let mut files = self.files(&host, &in_effect)?;
         files.notes.extend(persist::overridden(&in_effect.settings, &SettingOwners::observe(&host)));

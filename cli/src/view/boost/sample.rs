@@ -75,7 +75,7 @@ pub(crate) fn nsd() -> BoostPlanReport {
         }],
         refusals: vec![BoostRefusal {
             what: "tcp 0.0.0.0:53".into(),
-            why: "is steered already by a classic program: left as it is".into(),
+            why: "is steered already by a classic BPF program of its own or of another tool".into(),
         }],
     };
     BoostPlanReport { server, boost, agreement: Known::Value(agreement()) }

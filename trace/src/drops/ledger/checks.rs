@@ -93,7 +93,9 @@ fn seen_badly(evidence: &PacketEvidence) -> Vec<String> {
         .value()
         .filter(|count| **count > 0)
     {
-        notes.push(format!("whether {unknown} of the datagrams that were read were cut off is not known"));
+        notes.push(format!(
+            "for {unknown} datagrams it is unknown whether the buffer of the program was too short"
+        ));
     }
     notes
 }

@@ -425,7 +425,10 @@ fn what_is_not_there_is_said_in_a_line() {
     let refusal = prefork().refusal(&pid(70));
     assert!(refusal.starts_with("no process 70: "), "{refusal}");
     let refusal = prefork().process((70, 1), "cat", &[WAIT4]).refusal(&pid(70));
-    assert_eq!(refusal, "process 70 holds no unconnected UDP socket and no TCP listener");
+    assert!(
+        refusal.starts_with("process 70 holds no unconnected UDP socket and no TCP listener in"),
+        "{refusal}"
+    );
     let both = ServerQuery { port: Some(53), ..pid(70) };
     let two = prefork().process((70, 1), "ntpd", &[WAIT4]).socket("udp4", "0.0.0.0:123", 709, &[70]);
     assert_eq!(two.refusal(&both), "process 70 holds no socket on port 53");

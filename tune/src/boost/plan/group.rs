@@ -88,7 +88,7 @@ pub(super) fn judge<'s>(
     let way = way(group, machine, choice).map_err(SkipReason::Because)?;
     if way == SteeringMethod::OwnByCpu && !sockets.iter().all(|(member, _)| fed_by(server, member).is_some())
     {
-        let why = format!("{BY_CPU}. To pin its threads too, look while datagrams come");
+        let why = format!("{BY_CPU}. To pin its threads, too, run boost again under load");
         return Err(SkipReason::Because(why));
     }
     Ok(OwnedGroup { group, sockets, unread, way })
@@ -111,7 +111,7 @@ fn client_state(server: &ObservedServer, group: &ServerGroup) -> Option<String> 
 
 /// Why a group that a classic program steers by CPU is not steered.
 pub(super) const BY_CPU: &str =
-    "is steered already by a classic program by CPU (its own or another tool's): left as it is";
+    "is steered by CPU already, by a classic BPF program of its own or of another tool";
 
 /// The CPU whose packets a socket was seen to get; `None` where too few were seen.
 pub(super) fn fed_by(server: &ObservedServer, member: &GroupSocket) -> Option<u32> {
@@ -185,13 +185,13 @@ fn way(group: &ServerGroup, machine: &MachineState, choice: &BoostChoice) -> Res
 
 /// The table of our program, `None` if nothing steers. An error names the program of somebody else.
 fn steered_by(text: &str) -> Result<Option<SteeringTable>, String> {
-    let foreign = |what: &str| format!("{what} (its own or another tool's): left as it is");
+    let foreign = |what: &str| format!("is steered already by {what} of its own or of another tool");
     match text {
         "none" => Ok(None),
-        "classic" => Err(foreign("is steered already by a classic program")),
+        "classic" => Err(foreign("a classic BPF program")),
         other => match other.parse::<SteeringTable>() {
             Ok(table) => Ok(Some(table)),
-            Err(_) => Err(foreign(&format!("is steered already by {other}"))),
+            Err(_) => Err(foreign(&format!("the BPF program '{other}'"))),
         },
     }
 }

@@ -270,8 +270,8 @@ fn what_is_set_already_is_not_advised() {
 #[test]
 fn steering_of_others_is_named_and_left() {
     for (text, named) in [
-        ("classic", "a classic program (its own"),
-        ("classic-by-cpu", "a classic program by CPU (its own or another tool's): left as it is"),
+        ("classic", "a classic BPF program of its own"),
+        ("classic-by-cpu", "by CPU already, by a classic BPF program of its own or of another tool"),
         ("program pick (id 7)", "program pick (id 7)"),
     ] {
         let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");

@@ -90,7 +90,7 @@ impl<'a> TuneRun<'a> {
             let outcome = match self.one(transaction, change) {
                 Ok(outcome) => outcome,
                 Err(TuneError::Journal(error)) => {
-                    tell("not journalled\n");
+                    tell("not journaled\n");
                     return Err(error.into());
                 }
                 Err(error) => ChangeOutcome::Refused { why: error.to_string() },

@@ -70,11 +70,14 @@ fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
         Some(busy) if busy >= USED => Severity::Medium,
         _ => Severity::Note,
     };
+    let others = match rates.len() - 1 {
+        1 => "the other CPU".to_owned(),
+        others => format!("{others} other CPUs"),
+    };
     let title = format!(
-        "CPU {cpu} processes {:.0} % of {} packets/s, {} other CPUs the rest",
+        "CPU {cpu} processes {:.0} % of {} packets/s, {others} the rest",
         share * 100.0,
         amount::rate(rates.values().sum()),
-        rates.len() - 1,
     );
     let matched = RuleMatch::new(severity, title).evidence_by(
         "packets/s by CPU",
@@ -222,7 +225,7 @@ mod tests {
         };
         let (before, mut now) = (steered(0), later(&steered(600_000)));
         let matched = check(&HostView::twice(&before, &now)).remove(0);
-        assert_eq!(matched.title, "CPU 0 processes 100 % of 60,000 packets/s, 1 other CPUs the rest");
+        assert_eq!(matched.title, "CPU 0 processes 100 % of 60,000 packets/s, the other CPU the rest");
         assert_eq!(matched.severity, Severity::Medium);
         let commands: Vec<_> =
             matched.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
