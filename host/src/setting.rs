@@ -16,6 +16,7 @@ mod ntuple_rule;
 mod of_process;
 mod offload;
 mod qdisc;
+mod queue_polling;
 pub(crate) mod rss_table;
 mod smt_control;
 mod socket_knob;
@@ -69,6 +70,9 @@ pub enum Setting {
     QueueFlows { interface: String, queue: u32 },
     /// How the kernel polls an interface: a number.
     Napi { interface: String, knob: NapiKnob },
+    /// How the NAPI instance of a receive queue polls: `defer-hard-irqs 2 gro-flush-timeout 20000
+    /// irq-suspend-timeout 0 threaded 0`.
+    QueuePolling { interface: String, queue: u32 },
     /// `on` or `off`.
     Offload { interface: String, offload: Offload },
     /// The indirection table: `equal N`, `start S equal N`, or the queues of all entries separated
@@ -192,6 +196,9 @@ impl Setting {
             }
             Setting::QueueFlows { interface, queue } => Box::new(SysfsFile::flows(interface, *queue)),
             Setting::Napi { interface, knob } => Box::new(SysfsFile::napi(interface, *knob)),
+            Setting::QueuePolling { interface, queue } => {
+                Box::new(queue_polling::QueuePolling { interface, queue: *queue })
+            }
             Setting::Offload { interface, offload } => {
                 Box::new(offload::OffloadKnob { interface, offload: *offload })
             }
@@ -250,6 +257,7 @@ impl Setting {
             | Setting::QueueReceivers { interface, .. }
             | Setting::QueueFlows { interface, .. }
             | Setting::Napi { interface, .. }
+            | Setting::QueuePolling { interface, .. }
             | Setting::Coalesce { interface }
             | Setting::Qdisc { interface }
             | Setting::VirtualFunctions { interface } => Some(interface),

@@ -25,8 +25,8 @@ pub struct SoftirqState {
     /// netdev netlink, Linux 6.8; `None` if the kernel does not report them.
     pub napi: Known<Option<Vec<NapiInstance>>>,
     /// `net.core` by name: `netdev_budget`, `netdev_budget_usecs`, `netdev_max_backlog`,
-    /// `rps_sock_flow_entries`, `dev_weight`, `flow_limit_table_len`, as far as this kernel has
-    /// them.
+    /// `rps_sock_flow_entries`, `dev_weight`, `flow_limit_table_len`, `skb_defer_max`, as far as this
+    /// kernel has them.
     pub sysctls: BTreeMap<String, Known<u64>>,
 }
 
@@ -82,6 +82,23 @@ pub struct NapiInstance {
     /// Transmit queues it completes.
     #[serde(default)]
     pub transmit_queues: Vec<u32>,
+    #[serde(flatten)]
+    pub polling: NapiPolling,
+}
+
+/// How one NAPI instance polls, where that may differ from its interface. `None` if the kernel does
+/// not report it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NapiPolling {
+    /// Empty polls until interrupts are enabled again (Linux 6.13).
+    pub defer_hard_irqs: Option<u32>,
+    /// Nanoseconds (Linux 6.13).
+    pub gro_flush_timeout_ns: Option<u64>,
+    /// Nanoseconds for which interrupts stay suspended while an application polls (Linux 6.13).
+    pub irq_suspend_timeout_ns: Option<u64>,
+    /// 0: softirqs poll. 1: a kernel thread (Linux 6.17). 2: a kernel thread that never sleeps (6.19).
+    pub threaded: Option<u32>,
 }
 
 impl SoftirqState {

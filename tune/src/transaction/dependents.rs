@@ -3,7 +3,8 @@
 //! If the number of channels or the length of rings changes, drivers free their queues and vectors and
 //! allocate new ones (Linux 6.18: igb `igb_reinit_queues`, ixgbe `ixgbe_setup_tc`;
 //! `netif_set_real_num_tx_queues` of net/core/dev.c drops the XPS masks of removed queues). Masks,
-//! affinities and the indirection table are lost.
+//! affinities and the indirection table are lost, and drivers without `netif_napi_add_config` lose how
+//! each queue polls. The files of the interface for that set all its queues.
 
 use linerate_host::setting::QueueDirection;
 use linerate_host::{Host, Setting};
@@ -15,6 +16,7 @@ const FLOWS: [&str; 4] = ["udp4", "udp6", "tcp4", "tcp6"];
 pub(super) fn dependents(host: &Host, setting: &Setting) -> Vec<Setting> {
     let interface = match setting {
         Setting::Channels { interface } | Setting::Rings { interface } => interface,
+        Setting::Napi { interface, .. } => return polling(host, interface),
         // An interrupt whose CPUs all go offline gets all others (irq_migrate_all_off_this_cpu, kernel/irq/cpuhotplug.c, Linux
         // 6.18).
         Setting::SmtControl => return interrupts(host, &host.list("/proc/irq").unwrap_or_default()),
@@ -24,6 +26,7 @@ pub(super) fn dependents(host: &Host, setting: &Setting) -> Vec<Setting> {
     hanging
         .extend(FLOWS.map(|flow| Setting::FlowHash { interface: interface.clone(), flow: flow.to_owned() }));
     hanging.extend(queues(host, interface));
+    hanging.extend(polling(host, interface));
     hanging.extend(vectors(host, interface));
     hanging
 }
@@ -44,6 +47,13 @@ fn queues(host: &Host, interface: &str) -> Vec<Setting> {
         }
     };
     names.iter().filter_map(queue).flatten().collect()
+}
+
+/// Queues without a NAPI instance of their own cannot be read, and are left out then.
+fn polling(host: &Host, interface: &str) -> Vec<Setting> {
+    let names = host.list(&format!("/sys/class/net/{interface}/queues")).unwrap_or_default();
+    let queues = names.iter().filter_map(|name| name.strip_prefix("rx-")?.parse().ok());
+    queues.map(|queue| Setting::QueuePolling { interface: interface.to_owned(), queue }).collect()
 }
 
 fn vectors(host: &Host, interface: &str) -> Vec<Setting> {

@@ -3,5 +3,6 @@
 mod fake;
 mod nic;
 mod outcomes;
+mod polling;
 mod property;
 mod text;

@@ -8,13 +8,14 @@ use crate::stage::link::LinkState;
 use crate::{CpuSet, Host, Known};
 
 /// `net.core` sysctls of the softirq: Documentation/admin-guide/sysctl/net.rst.
-const SYSCTLS: [&str; 6] = [
+const SYSCTLS: [&str; 7] = [
     "netdev_budget",
     "netdev_budget_usecs",
     "netdev_max_backlog",
     "rps_sock_flow_entries",
     "dev_weight",
     "flow_limit_table_len",
+    "skb_defer_max",
 ];
 
 impl SoftirqState {
@@ -61,13 +62,16 @@ fn net_rx(host: &Host) -> Known<BTreeMap<u32, u64>> {
     }
 }
 
-/// `None` if this kernel does not have it, as `netdev_budget_usecs` before 4.12 or
-/// `flow_limit_table_len` without CONFIG_NET_FLOW_LIMIT.
+/// `None` if this kernel does not have it, as `netdev_budget_usecs` before 4.12, `skb_defer_max` before
+/// 5.19 or `flow_limit_table_len` without CONFIG_NET_FLOW_LIMIT.
 fn sysctl(host: &Host, name: &str) -> Option<(String, Known<u64>)> {
     let path = format!("/proc/sys/net/core/{name}");
     match number(host, &path) {
         Known::Value(None)
-            if matches!(name, "netdev_budget_usecs" | "flow_limit_table_len" | "rps_sock_flow_entries") =>
+            if matches!(
+                name,
+                "netdev_budget_usecs" | "flow_limit_table_len" | "rps_sock_flow_entries" | "skb_defer_max"
+            ) =>
         {
             None
         }

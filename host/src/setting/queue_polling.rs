@@ -1,0 +1,146 @@
+//! How the NAPI instance of a receive queue polls (netdev netlink, `napi-set`, Linux 6.13).
+//!
+//! A value consists of pairs as far as the kernel has them: `defer-hard-irqs 2 gro-flush-timeout 20000
+//! irq-suspend-timeout 0 threaded 0`. The files of the interface set all its instances
+//! (`netdev_set_defer_hard_irqs` of net/core/dev.h, Linux 6.18).
+
+use super::knob::{Knob, WriteRefusal};
+use super::value::SettingValue;
+use crate::netlink::napi;
+use crate::stage::softirq::{NapiInstance, NapiPolling};
+use crate::{Host, HostError};
+
+const EXPECTED: &str = "pairs such as defer-hard-irqs 2 gro-flush-timeout 20000";
+
+pub(super) struct QueuePolling<'a> {
+    pub(super) interface: &'a str,
+    pub(super) queue: u32,
+}
+
+impl QueuePolling<'_> {
+    fn instance(&self, host: &Host) -> Result<NapiInstance, HostError> {
+        let path = format!("/sys/class/net/{}/ifindex", self.interface);
+        let text = host.read(&path)?;
+        let index = text.trim().parse::<u32>().map_err(|error| HostError::Garbled {
+            path: path.clone(),
+            reason: format!("'{}': {error}", text.trim()),
+        })?;
+        let mut instances: Vec<NapiInstance> =
+            host.call("netdev/napi", &self.what("reading"), napi::instances)?;
+        instances.retain(|napi| napi.interface_index == index);
+        // veth and others do not report which queue an instance polls; it is made in their order.
+        let place = if instances.iter().all(|napi| napi.receive_queues.is_empty()) {
+            usize::try_from(self.queue).ok().filter(|place| *place < instances.len())
+        } else {
+            instances.iter().position(|napi| napi.receive_queues.contains(&self.queue))
+        };
+        let refused = |errno| HostError::Call {
+            what: self.what("reading"),
+            source: std::io::Error::from_raw_os_error(errno),
+        };
+        let found = instances.swap_remove(place.ok_or_else(|| refused(libc::ENOENT))?);
+        if found.polling == NapiPolling::default() { Err(refused(libc::EOPNOTSUPP)) } else { Ok(found) }
+    }
+
+    fn what(&self, verb: &str) -> String {
+        format!("{verb} the {}", self.name())
+    }
+}
+
+impl Knob for QueuePolling<'_> {
+    fn name(&self) -> String {
+        format!("polling of {} rx-{}", self.interface, self.queue)
+    }
+
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        self.instance(host).map(|found| SettingValue::from(found.polling))
+    }
+
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
+        parse(value).map(drop).ok_or(EXPECTED)
+    }
+
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let polling = parse(value).ok_or(WriteRefusal::BadValue(EXPECTED))?;
+        let id = self.instance(host)?.id;
+        let rehearse = |instances: &mut Vec<NapiInstance>| {
+            instances.iter_mut().filter(|napi| napi.id == id).for_each(|napi| napi.polling = polling);
+        };
+        Ok(host.act("netdev/napi", &self.what("setting"), || napi::set_polling(id, &polling), rehearse)?)
+    }
+
+    // Compares the parameters in both.
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
+        let (Some(one), Some(other)) = (parse(one), parse(other)) else { return false };
+        pairs(one)
+            .iter()
+            .zip(pairs(other))
+            .all(|((_, one), (_, other))| one.is_none() || other.is_none() || *one == other)
+    }
+
+    // The number of an instance is known only while it exists.
+    fn command(&self, _value: &SettingValue) -> Option<String> {
+        None
+    }
+}
+
+fn pairs(polling: NapiPolling) -> [(&'static str, Option<u64>); 4] {
+    [
+        ("defer-hard-irqs", polling.defer_hard_irqs.map(u64::from)),
+        ("gro-flush-timeout", polling.gro_flush_timeout_ns),
+        ("irq-suspend-timeout", polling.irq_suspend_timeout_ns),
+        ("threaded", polling.threaded.map(u64::from)),
+    ]
+}
+
+impl From<NapiPolling> for SettingValue {
+    fn from(polling: NapiPolling) -> Self {
+        let named = pairs(polling).into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+        SettingValue::new(named.collect::<Vec<_>>().join(" "))
+    }
+}
+
+fn parse(value: &SettingValue) -> Option<NapiPolling> {
+    let mut polling = NapiPolling::default();
+    let mut words = value.as_str().split_whitespace();
+    while let Some(name) = words.next() {
+        let number = words.next()?;
+        match name {
+            "defer-hard-irqs" => polling.defer_hard_irqs = Some(number.parse().ok()?),
+            "gro-flush-timeout" => polling.gro_flush_timeout_ns = Some(number.parse().ok()?),
+            "irq-suspend-timeout" => polling.irq_suspend_timeout_ns = Some(number.parse().ok()?),
+            "threaded" => polling.threaded = Some(number.parse().ok()?),
+            _ => return None,
+        }
+    }
+    (polling != NapiPolling::default()).then_some(polling)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Setting;
+
+    #[test]
+    fn the_instance_of_a_queue_is_found_and_set() {
+        let napi = |id, queue, more: &str| {
+            format!(r#"{{"interface_index": 4, "id": {id}, "receive_queues": [{queue}]{more}}}"#)
+        };
+        let polling = r#", "defer_hard_irqs": 0, "gro_flush_timeout_ns": 0"#;
+        let list = format!("[{}, {}]", napi(8193, 0, polling), napi(8194, 1, ""));
+        let host = Host::scripted([
+            ("/sys/class/net/eth0/ifindex", "4\n".to_owned()),
+            ("/calls/netdev/napi.json", list),
+        ]);
+        let of = |queue| Setting::QueuePolling { interface: "eth0".into(), queue };
+        let value = SettingValue::new("defer-hard-irqs 2 gro-flush-timeout 20000");
+        assert_eq!(of(0).read(&host).expect("read").as_str(), "defer-hard-irqs 0 gro-flush-timeout 0");
+        of(0).write(&host, &value).expect("written");
+        assert_eq!(of(0).read(&host).expect("read"), value);
+        assert!(of(1).read(&host).expect_err("an old kernel").is_unsupported());
+        assert!(of(7).read(&host).is_err());
+        for bad in ["", "defer-hard-irqs", "defer-hard-irqs many", "weight 64", "threaded -1"] {
+            assert!(of(0).check(&SettingValue::new(bad)).is_err(), "{bad}");
+        }
+    }
+}
