@@ -12,6 +12,7 @@ use crate::TunePlan;
 use crate::boost::ObservedServer;
 use crate::boost::catalog;
 use crate::boost::delivery::DeliveryAgreement;
+use crate::boost::plan::CpuAssignment;
 use crate::plan::PlannedChange;
 
 /// Observations with fewer datagrams are not compared by where datagrams are read.
@@ -84,10 +85,8 @@ pub fn too_few_to_judge(server: &ObservedServer, plan: &TunePlan) -> Option<Stri
         Setting::Socket { knob, .. } => *knob == SocketKnob::IncomingCpu,
         _ => false,
     };
-    let known = server.product.as_deref().and_then(catalog::product);
-    let is_stateless = known.is_some_and(|product| product.client_state.is_none());
     let seen = AnswerCounts::of(server)?;
-    if seen.requests >= ENOUGH_REQUESTS || is_stateless || !plan.changes.iter().any(starts_steering) {
+    if seen.requests >= ENOUGH_REQUESTS || is_stateless(server) || !plan.changes.iter().any(starts_steering) {
         return None;
     }
     Some(format!(
@@ -98,22 +97,39 @@ pub fn too_few_to_judge(server: &ObservedServer, plan: &TunePlan) -> Option<Stri
     ))
 }
 
+/// Whether it is known that every thread can answer every client.
+fn is_stateless(server: &ObservedServer) -> bool {
+    let known = server.product.as_deref().and_then(catalog::product);
+    known.is_some_and(|product| product.client_state.is_none())
+}
+
 /// Why a boost has to be undone: the server answers less than before, or fewer datagrams are read on
 /// the CPU of arrival.
 ///
 /// `flows` counts the clients right after the changes. Without it, missing replies count as harm,
-/// although the load may have ended.
+/// although the load may have ended. Without `places` nothing was steered or pinned, so that the
+/// scheduler alone decides where datagrams are read.
 #[must_use]
-pub fn harm(before: &ObservedServer, after: &ObservedServer, flows: Option<&FlowCounts>) -> Option<String> {
+pub fn harm(
+    places: &[CpuAssignment],
+    before: &ObservedServer,
+    after: &ObservedServer,
+    flows: Option<&FlowCounts>,
+) -> Option<String> {
+    let cause = if places.is_empty() || is_stateless(before) {
+        "it may get less CPU time than before"
+    } else {
+        "their packets may come to threads that do not know them"
+    };
     let answers = |server| AnswerCounts::of(server).unwrap_or_default();
     let landed = |server: &ObservedServer| {
         let seen = DeliveryAgreement::of(server, server.landings.value()?);
         (seen.packets >= ENOUGH).then(|| seen.share()).flatten()
     };
-    let unanswered = || unanswered(&answers(before), &answers(after), flows);
-    flows.and_then(|flows| silenced(flows, &answers(before))).or_else(unanswered).or_else(|| {
+    let unanswered = || unanswered(&answers(before), &answers(after), flows, cause);
+    flows.and_then(|flows| silenced(flows, &answers(before), cause)).or_else(unanswered).or_else(|| {
         let (then, now) = (landed(before)?, landed(after)?);
-        (now < then - LANDING).then(|| {
+        (!places.is_empty() && now < then - LANDING).then(|| {
             format!(
                 "{:.0} % of its datagrams were read on the CPU they arrived on before, and {:.0} % are now",
                 then * 100.0,
@@ -124,19 +140,23 @@ pub fn harm(before: &ObservedServer, after: &ObservedServer, flows: Option<&Flow
 }
 
 /// Clients that get no reply any more, or fewer than before.
-fn silenced(flows: &FlowCounts, before: &AnswerCounts) -> Option<String> {
+fn silenced(flows: &FlowCounts, before: &AnswerCounts, cause: &str) -> Option<String> {
     let known = flows.silenced + flows.curtailed + flows.answered;
     let answered_all = before.per_request().is_some_and(|share| share >= ANSWERS_ALL);
     let harmed = flows.silenced + if answered_all { flows.curtailed } else { 0 };
     (harmed > 0 && harmed as f64 >= known as f64 * SILENCED).then(|| {
         format!(
-            "{harmed} of {known} clients (address and port) that got replies before wait for one now: their packets \
-             may come to threads that do not know them"
+            "{harmed} of {known} clients (address and port) that got replies before wait for one now: {cause}"
         )
     })
 }
 
-fn unanswered(before: &AnswerCounts, after: &AnswerCounts, flows: Option<&FlowCounts>) -> Option<String> {
+fn unanswered(
+    before: &AnswerCounts,
+    after: &AnswerCounts,
+    flows: Option<&FlowCounts>,
+    cause: &str,
+) -> Option<String> {
     if !before.tells() {
         return None;
     }
@@ -144,8 +164,7 @@ fn unanswered(before: &AnswerCounts, after: &AnswerCounts, flows: Option<&FlowCo
     let missing = |now: f64| (then - now) * after.requests as f64;
     if let Some(now) = now.filter(|now| *now < then * KEPT && missing(*now) >= MISSING) {
         return Some(format!(
-            "it sent {then:.2} replies per request before, and {now:.2} now: a client's packets may come to \
-             threads that do not know the client"
+            "it sent {then:.2} replies per request of its clients before, and {now:.2} now: {cause}"
         ));
     }
     if flows.is_some_and(|flows| flows.waiting <= flows.served) {
@@ -173,11 +192,11 @@ mod tests {
 
     #[test]
     fn replies_that_stop_are_harm() {
-        let why = |before, after| unanswered(&before, &after, None);
+        let why = |before, after| unanswered(&before, &after, None, "");
         assert_eq!(why(answers(2_000, 2_000), answers(3_000, 2_950)), None);
         // coturn: a third of the packets came to the thread that did not know their client.
         let fewer = why(answers(2_000, 2_000), answers(2_700, 1_760)).expect("harm");
-        assert!(fewer.contains("1.00 replies per request before, and 0.65 now"), "{fewer}");
+        assert!(fewer.contains("1.00 replies per request of its clients before, and 0.65 now"), "{fewer}");
         assert!(why(answers(390, 390), answers(1_600, 800)).is_some(), "the load had just begun");
         assert_eq!(why(answers(390, 390), answers(300, 260)), None, "some are answered later");
         let stalled = why(answers(2_000, 2_000), answers(20, 20)).expect("harm");
@@ -190,7 +209,7 @@ mod tests {
     #[test]
     fn a_server_that_is_idle_or_never_replies_is_not_judged() {
         for before in [answers(0, 0), answers(99, 99), answers(100_000, 9_000)] {
-            assert_eq!(unanswered(&before, &answers(50_000, 0), None), None, "{before:?}");
+            assert_eq!(unanswered(&before, &answers(50_000, 0), None, ""), None, "{before:?}");
         }
     }
 
@@ -203,11 +222,12 @@ mod tests {
             served,
             ..FlowCounts::default()
         };
-        let why = |flows| unanswered(&answers(2_000, 2_000), &answers(20, 20), Some(&flows));
+        let why = |flows| unanswered(&answers(2_000, 2_000), &answers(20, 20), Some(&flows), "");
         assert_eq!(why(counts(0, 0, 0, 0)), None, "nobody asks any more");
         assert_eq!(why(counts(0, 4, 1, 9)), None, "fewer ask");
         assert!(why(counts(0, 0, 8, 1)).is_some(), "clients with a port for each request wait");
         let all = answers(2_000, 2_000);
+        let silenced = |flows: &FlowCounts, before: &AnswerCounts| silenced(flows, before, "");
         assert_eq!(silenced(&counts(0, 100, 40, 100), &all), None);
         assert_eq!(silenced(&counts(1, 60, 1, 60), &all), None, "a request was lost");
         let why = silenced(&counts(2, 2, 2, 2), &all).expect("harm");

@@ -168,7 +168,7 @@ impl BoostVerification {
         flows: Option<&FlowCounts>,
         choice: &BoostChoice,
     ) -> Self {
-        if let Some(why) = after.value().and_then(|now| answers::harm(before, now, flows)) {
+        if let Some(why) = after.value().and_then(|now| answers::harm(places, before, now, flows)) {
             return BoostVerification::Harmful { why };
         }
         if choice.no_steer || choice.no_pin {

@@ -275,14 +275,14 @@ impl BoostRun {
         // A short observation first: clients lack replies until harm is detected.
         let mut again = self.look_again(SOON.min(self.asked.look().duration));
         let mut flows = clients();
+        let BoostPlanReport { server, boost, .. } = &sighted.report;
         let is_harm =
-            |now: &ObservedServer| answers::harm(&sighted.report.server, now, flows.as_ref()).is_some();
+            |now: &ObservedServer| answers::harm(&boost.places, server, now, flows.as_ref()).is_some();
         if !again.value().is_some_and(is_harm) {
             again = self.look_again(self.asked.look().duration);
             flows = clients();
         }
-        let boost = &sighted.report.boost;
-        let both = (&sighted.report.server, &again);
+        let both = (server, &again);
         let verification = BoostVerification::of(&boost.places, both, flows.as_ref(), &self.choice);
         let (measurement, is_worse) = match &verification {
             BoostVerification::Harmful { .. } => (Known::unknown("the boost did harm"), true),

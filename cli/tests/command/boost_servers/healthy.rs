@@ -5,15 +5,22 @@ use linerate_testkit::reflector::installed::find;
 use serde_json::Value;
 
 use super::scene::{ADDRESS, BoostServersTestHost};
-use crate::support::machine;
+use crate::support::{machine, skip};
 use crate::tune::scene::output_text;
 
 /// Requests per second.
-const RATES: [f64; 3] = [0.0, 500.0, 2_000.0];
+const RATES: [f64; 2] = [0.0, 2_000.0];
 
 /// Recipes and their programs.
-const SERVERS: [(&str, &str); 4] =
-    [("nsd", "nsd"), ("knot", "knotd"), ("chrony", "chronyd"), ("freeradius", "freeradius")];
+const SERVERS: [(&str, &str); 7] = [
+    ("nsd", "nsd"),
+    ("knot", "knotd"),
+    ("unbound", "unbound"),
+    ("dnsmasq", "dnsmasq"),
+    ("chrony", "chronyd"),
+    ("freeradius", "freeradius"),
+    ("rsyslog", "rsyslogd"),
+];
 
 /// Findings of doctor above a note.
 fn findings(host: &BoostServersTestHost, port: u16) -> (Option<i32>, Vec<String>) {
@@ -33,10 +40,13 @@ fn findings(host: &BoostServersTestHost, port: u16) -> (Option<i32>, Vec<String>
 fn doctor_has_only_notes_about_healthy_servers() {
     let test = "doctor_has_only_notes_about_healthy_servers";
     let _machine = machine();
-    let programs = SERVERS.map(|(_, program)| program);
-    let Some(mut host) = BoostServersTestHost::up(test, &[&programs[..], &["ss"]].concat()) else { return };
+    let Some(mut host) = BoostServersTestHost::up(test, &["ss"]) else { return };
     host.spread();
     for (name, program) in SERVERS {
+        let Some(server) = find(program) else {
+            skip(test, &format!("{program} is not installed"));
+            continue;
+        };
         let recipe = ServerRecipe::find(name, None, None).expect("a recipe");
         let directory = host.scene.path(name);
         std::fs::create_dir(&directory).expect("created");
@@ -44,14 +54,15 @@ fn doctor_has_only_notes_about_healthy_servers() {
         let values = RecipeValues { address, workers: 2, directory: &directory };
         let (_, arguments) = recipe.write(&values).expect("written");
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        host.serve(recipe.port, find(program).expect("it is there"), &arguments);
+        host.serve(recipe.port, server, &arguments);
         let load = ["--workload", &values.fill(&recipe.workload)];
         for rate in RATES {
             let load = (rate > 0.0).then(|| host.loading(recipe.port, rate, &load));
             let found = findings(&host, recipe.port);
             let answered = load.map(|load| load.end()["answered"].as_u64());
             assert_eq!(found, (Some(0), Vec::new()), "{name} at {rate}/s");
-            assert!(answered.is_none_or(|answered| answered > Some(0)), "{name} does not answer");
+            let answers = answered.is_none_or(|answered| answered > Some(0));
+            assert!(answers || recipe.no_reply, "{name} does not answer");
         }
         host.end_servers();
     }

@@ -52,6 +52,18 @@ impl BoostServersTestHost {
         }
     }
 
+    /// Compiles `replicas/server.c` as `server` of the scene. None, and a SKIP, if that fails.
+    pub(crate) fn compile_server(&self, test: &str) -> Option<PathBuf> {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/replicas/server.c");
+        let (mut compiler, server) = (Command::new(find("gcc")?), self.scene.path("server"));
+        let compiled = compiler.args(["-O2", "-w", source, "-o"]).arg(&server).status();
+        if compiled.is_ok_and(|status| status.success()) {
+            return Some(server);
+        }
+        skip(test, "gcc cannot compile a program");
+        None
+    }
+
     /// A file of the scene, by its path.
     pub(crate) fn write(&self, name: &str, content: &str) -> String {
         let path = self.scene.path(name);

@@ -6,12 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use linerate_testkit::reflector::installed::find;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::boost_servers::scene::{BackgroundLoad, BoostServersTestHost, signal, within};
-use crate::support::{program, skip};
+use crate::support::program;
 
 pub(super) const PORT: &str = "5300";
 const PORT_NUMBER: u16 = 5300;
@@ -34,16 +33,9 @@ impl ReplicaTestHost {
     /// None, and a SKIP, without a lab, two CPUs or a C compiler.
     pub(super) fn up(test: &str) -> Option<Self> {
         let host = BoostServersTestHost::up(test, &["gcc", "ss"])?;
+        host.compile_server(test)?;
         host.spread();
         std::fs::create_dir_all(host.scene.state()).expect("made");
-        let gcc = find("gcc")?;
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/replicas/server.c");
-        let mut compiler = Command::new(gcc);
-        let compiled = compiler.args(["-O2", "-w", source, "-o"]).arg(host.scene.path("server")).status();
-        if !compiled.is_ok_and(|status| status.success()) {
-            skip(test, "gcc cannot compile a program");
-            return None;
-        }
         Some(Self { host })
     }
 

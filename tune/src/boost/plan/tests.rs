@@ -230,6 +230,21 @@ fn a_plan_that_makes_landing_worse_is_refused() {
     assert!(why.contains("86 % of its datagrams") && why.contains("50 % would be: that is worse"), "{why}");
 }
 
+/// FreeRADIUS got a larger buffer, which was undone because the scheduler had moved its thread.
+#[test]
+fn a_larger_buffer_is_not_judged_by_where_datagrams_are_read() {
+    let before_and_after = [[750, 250], [250, 750]].map(|[there, elsewhere]| {
+        let mut server = server("freeradius", &[(SocketProtocol::Udp, "0.0.0.0:1812")], 1, "0-1");
+        landed(&mut server, &[(100, 0, 0, there), (100, 1, 0, elsewhere)]);
+        server
+    });
+    let [before, after] = &before_and_after;
+    let place = CpuAssignment { cpu: 0, receives: true, sockets: vec![100], threads: vec![1] };
+    assert_eq!(crate::boost::answers::harm(&[], before, after, None), None);
+    let why = crate::boost::answers::harm(&[place], before, after, None).expect("harm");
+    assert!(why.starts_with("75 % of its datagrams"), "{why}");
+}
+
 #[test]
 fn one_thread_of_four_sockets_is_not_pinned() {
     let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 4, "0-3");

@@ -1,0 +1,40 @@
+//! A boost of a server that keeps its clients' state in its processes, and is not known to do so.
+
+use std::time::Duration;
+
+use super::scene::{BoostServersTestHost, count, expected};
+use super::traces::traces;
+use crate::support::machine;
+use crate::tune::scene::output_text;
+
+const PORT: u16 = 5300;
+
+#[test]
+fn a_boost_that_silences_clients_is_undone() {
+    let test = "a_boost_that_silences_clients_is_undone";
+    let _machine = machine();
+    let Some(mut host) = BoostServersTestHost::up(test, &["gcc", "ss"]) else { return };
+    let Some(server) = host.compile_server(test) else { return };
+    host.spread();
+    let port = PORT.to_string();
+    let pid = host.serve(PORT, server, &[&port, "--stateful"]);
+    let load = host.loading(PORT, 2_000.0, &[]);
+    let before = traces(&host, pid, PORT);
+    let output = host.boost(&["--port", &port, "apply", "--yes", "--look", "0.5", "--json", "-"]).output();
+    let output = output.expect("the command starts");
+    let (out, _) = expected(1, &["apply"], &output);
+    let applied: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let verification = &applied["result"]["verification"];
+    assert_eq!(verification["verdict"], "harmful", "{}", output_text(&output).1);
+    assert!(verification["why"].as_str().is_some_and(|why| why.contains("clients")), "{verification}");
+    assert_eq!((&applied["result"]["undone"], traces(&host, pid, PORT)), (&true.into(), before));
+    let (status, _) = host.expect(0, &["status"]);
+    assert_eq!(status, "No boost is in effect.\n");
+    // The same clients are answered again: of the load's last tenths of a second, without the very last.
+    std::thread::sleep(Duration::from_millis(500));
+    let outcome = load.end();
+    let last = outcome["intervals"].as_array().expect("intervals").iter().rev().skip(1).take(3);
+    for interval in last {
+        assert!(count(interval, "sent") > 0 && interval["sent"] == interval["answered"], "{interval}");
+    }
+}
