@@ -91,6 +91,8 @@ pub enum InterfaceKnob {
     NapiDeferHardIrqs,
     /// Whether kernel threads poll: 0 or 1 (`threaded`).
     ThreadedNapi,
+    /// Merging of datagrams that are forwarded: `on` or `off` (Linux 5.12).
+    RxUdpGroForwarding,
 }
 
 /// The requirement on a value.

@@ -275,10 +275,19 @@ fn interrupts_that_the_kernel_manages_are_left_with_that_reason() {
 }
 
 #[test]
-fn a_profile_of_ones_own_decides_which_cpus_take_packets() {
+fn a_profile_of_ones_own_decides_which_cpus_take_packets_and_which_are_merged() {
     let text = named("udp-server").text.replace("free = \"\"", "free = \"0,10\"");
+    let [gro, forwarded] = ["generic-receive-offload", "rx-udp-gro-forwarding"]
+        .map(|knob| format!("interface = \"{knob}\"\nto = \"o"));
+    let text = text.replace(&format!("{gro}ff"), &format!("{forwarded}n"));
     let profile = TuneProfile { anyway: true, ..TuneProfile::parse(&text, "mine.toml").expect("a profile") };
-    let plan = plan(&recordings("makita-2016"), &profile);
+    let mut tree = fixture("makita-2016").expect("a fixture").first;
+    tree.edit("/calls/ethtool/ens1f0/features.json", |text| {
+        text.replacen('{', r#"{ "rx-udp-gro-forwarding": false,"#, 1)
+    });
+    let plan = plan(&[recording(&tree)], &profile);
+    let merged = "ens1f0 rx-udp-gro-forwarding: off -> on";
+    assert!(shown(&plan).iter().any(|change| change == merged), "{:?}", shown(&plan));
     assert_eq!(plan.cpus, [1, 2, 3, 4, 11, 12, 13, 14, 5, 6, 7, 8, 9, 15, 16, 17, 18, 19]);
     for queue in &plan.layouts[0].queues {
         assert!(queue.interrupt.is_some_and(|cpu| cpu != 0 && cpu != 10), "{queue:?}");

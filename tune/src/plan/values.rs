@@ -82,6 +82,9 @@ fn of_interface(knob: InterfaceKnob, interface: &str) -> Setting {
         InterfaceKnob::GenericReceiveOffload => {
             Setting::Offload { interface, offload: Offload::GenericReceive }
         }
+        InterfaceKnob::RxUdpGroForwarding => {
+            Setting::Offload { interface, offload: Offload::UdpReceiveForwarding }
+        }
         InterfaceKnob::InterruptModeration => Setting::Coalesce { interface },
         InterfaceKnob::GroFlushTimeout => Setting::Napi { interface, knob: NapiKnob::GroFlushTimeout },
         InterfaceKnob::NapiDeferHardIrqs => Setting::Napi { interface, knob: NapiKnob::DeferHardIrqs },

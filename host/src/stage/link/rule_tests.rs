@@ -158,6 +158,8 @@ fn one_queue_that_takes_much_and_cannot_be_more_is_medium_until_rps_is_set() {
 #[test]
 fn one_queue_is_nothing_for_one_cpu_nor_for_software_nor_for_what_is_down() {
     assert!(none(&queues::SINGLE, &HostView::once(&path(1, 1, combined(1, 8)))));
+    // As igb with virtual functions: all channels that it offers are set.
+    assert!(none(&queues::SINGLE, &HostView::once(&path(8, 1, combined(2, 2)))));
     let mut veth = path(8, 1, combined(1, 8));
     veth.link[0].device = Known::Value(DeviceKind::Software);
     assert!(none(&queues::SINGLE, &HostView::once(&veth)));
