@@ -6,9 +6,9 @@ use linerate_load::generator::GeneratorBackend;
 /// How requests reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LoadBackendArgument {
-    /// Live XDP frames where they work, else sockets
+    /// xdp if it works here, otherwise socket
     Auto,
-    /// Live XDP frames, or an error that says what is missing
+    /// Sent by the kernel, replies matched by an XDP program; an error if a requirement is missing
     Xdp,
     /// Ordinary UDP sockets
     Socket,

@@ -44,7 +44,7 @@ pub fn start(mut address: SocketAddr) -> Result<TokioServer, TokioExampleError> 
     for _ in &cpus {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
         socket.set_reuse_port(true)?;
-        // tokio wants it so.
+        // tokio requires non-blocking sockets.
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         address = socket.local_addr()?.as_socket().ok_or("not an IP socket")?;

@@ -243,7 +243,7 @@ fn slot_facts(report: &LoadReport) -> Vec<Fact> {
     );
     facts.push(Fact::new("other replies", others));
     if outcome.lost > 0 {
-        facts.push(Fact::new("no reply", unanswered(outcome)));
+        facts.push(Fact::new("no reply", unanswered(outcome, &report.generator.workload)));
     }
     facts.push(Fact::new("latency", latency_text(&outcome.latency_ns)));
     if !outcome.codes.is_empty() {
@@ -265,7 +265,7 @@ fn code_name(code: &CodeCount) -> String {
 }
 
 /// Known reasons of missing replies.
-fn unanswered(outcome: &SlotOutcome) -> String {
+fn unanswered(outcome: &SlotOutcome, workload: &str) -> String {
     let watch = &outcome.self_watch;
     let known = [
         (watch.refused_by_link, "found the link's receiving queue full"),
@@ -281,6 +281,9 @@ fn unanswered(outcome: &SlotOutcome) -> String {
         reasons.push(format!("{} {what}", grouped(count)));
     }
     reasons.push(format!("{} without any reply", grouped(rest)));
+    if outcome.answered == 0 && rest > 0 {
+        reasons.push(format!("so check the address and whether the server answers {workload} (--workload)"));
+    }
     reasons.join(", ")
 }
 

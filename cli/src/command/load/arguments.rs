@@ -18,7 +18,7 @@ pub(crate) struct PaceArgs {
     /// Open loop: requests per second over all flows, independent of the replies [default: 10k]
     #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::parse_rate)]
     pub(crate) rate: Option<f64>,
-    /// Closed loop: requests each flow keeps outstanding (with xdp: all flows of a thread together, as many a flow)
+    /// Closed loop: requests that each flow keeps outstanding (backend xdp: N per flow, shared by the flows of a thread)
     #[arg(long, value_name = "N", group = "mode")]
     pub(crate) window: Option<u32>,
     /// Flood: send as fast as possible

@@ -123,9 +123,12 @@ fn requests_without_a_reply_have_reasons_that_add_up() {
     (outcome.answered, outcome.lost) = (outcome.sent - 100, 100);
     (outcome.corrupt, outcome.late) = (3, 5);
     outcome.self_watch.refused_by_link = 40;
-    let reasons = unanswered(&envelope.result.outcome);
+    let reasons = unanswered(&envelope.result.outcome, "echo");
     let counts = reasons.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
     assert_eq!(counts.collect::<Vec<_>>(), [40, 3, 5, 52], "{reasons}");
+    assert!(!reasons.contains("--workload"), "{reasons}");
+    envelope.result.outcome.answered = 0;
+    assert!(plain(&slot(&envelope)).contains("--workload"), "nothing was answered");
     envelope.result.outcome.lost = 0;
     assert!(!plain(&slot(&envelope)).contains("no reply"));
 }
