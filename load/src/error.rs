@@ -143,8 +143,8 @@ pub enum GeneratorError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Live XDP frames do not work on the way to the targets.
-    #[error("live XDP frames cannot be used: {why}")]
+    /// The XDP backend does not work on the way to the targets.
+    #[error("the XDP backend cannot be used: {why}")]
     Xdp {
         /// The missing requirement, and how to get it.
         why: String,

@@ -85,7 +85,7 @@ fn refusal(demand: &ServiceDemand, seconds: f64) -> Option<String> {
     }
     let crowded = serving.iter().find(|cpu| cpu.other_use > MOST_OTHER)?;
     Some(format!(
-        "other programs took {:.0} % of CPU {}, where the service runs: move them, or the estimate is theirs",
+        "other programs took {:.0} % of CPU {}, on which the service runs, so an estimate would be theirs: move them to other CPUs",
         crowded.other_use * 100.0,
         crowded.cpu
     ))

@@ -96,7 +96,7 @@ impl DelayArgs {
                 "no UDP socket on port {port} in this network namespace, but in that of process {pid} \
                  ({process}): linerate delay --netns {pid} --port {port}"
             ),
-            PortPlace::Nowhere => bail!("no UDP socket on port {port}: `ss -lun` lists those there are"),
+            PortPlace::Nowhere => bail!("no UDP socket on port {port}: `ss -lun` lists the sockets"),
         }
     }
 

@@ -94,7 +94,7 @@ impl ExportArgs {
         let server = address.map(bind).transpose()?;
         let exporter = Exporter::new(host, &self.options());
         for (collector, why) in exporter.unavailable_collectors() {
-            eprintln!("linerate: without --with {collector}: {why}");
+            eprintln!("linerate: --with {collector} is off: {why}");
         }
         let pages = Arc::new(ExporterPages::new(exporter));
         if self.once {

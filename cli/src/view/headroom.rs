@@ -33,7 +33,7 @@ impl CommandResult for HeadroomReport {
         }
         document.sections.push(Section::new("CPUs").with(cpus(&report.demand.cpus)).with(Block::faint(
             format!(
-                "Costs are ns per datagram. The measurement took {} of the busiest CPU, {} ns per run of a \
+                "The ns are per datagram, in the present batches and in full ones. The measurement took {} of the busiest CPU, {} ns per run of a \
                  program, and is subtracted.",
                 percent(report.own_share),
                 significant(report.run_ns)
@@ -157,9 +157,9 @@ fn cpus(cpus: &[CpuDemand]) -> Table {
         ">softirqs",
         ">service",
         ">others",
-        ">softirq now",
+        ">softirq ns",
         ">in full batches",
-        ">service now",
+        ">service ns",
         ">in full batches",
     ];
     Table::new(&headings).with_rows(rows)

@@ -216,7 +216,7 @@ fn generator_facts(generator: &GeneratorDescription) -> Vec<Fact> {
     if !generator.sources.is_empty() {
         facts.push(Fact::new("sources", list(generator.sources.iter().map(ToString::to_string).collect())));
     }
-    facts.extend(generator.fallbacks.iter().map(|fallback| Fact::new("instead", fallback.clone())));
+    facts.extend(generator.fallbacks.iter().map(|fallback| Fact::new("fallback", fallback.clone())));
     facts
 }
 
@@ -256,7 +256,7 @@ fn slot_facts(report: &LoadReport) -> Vec<Fact> {
         });
         facts.push(Fact::new("codes", codes.collect::<Vec<_>>().join(", ")));
     }
-    facts.extend(report.generator.fallbacks.iter().map(|fallback| Fact::new("instead", fallback.clone())));
+    facts.extend(report.generator.fallbacks.iter().map(|fallback| Fact::new("fallback", fallback.clone())));
     facts
 }
 
@@ -280,7 +280,9 @@ fn unanswered(outcome: &SlotOutcome, workload: &str) -> String {
         rest = rest.saturating_sub(count);
         reasons.push(format!("{} {what}", grouped(count)));
     }
-    reasons.push(format!("{} without any reply", grouped(rest)));
+    if rest > 0 || reasons.is_empty() {
+        reasons.push(format!("{} without any reply", grouped(rest)));
+    }
     if outcome.answered == 0 && rest > 0 {
         reasons.push(format!("so check the address and whether the server answers {workload} (--workload)"));
     }

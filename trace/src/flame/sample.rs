@@ -220,7 +220,7 @@ fn limits(event: &SampleEvent) -> Vec<String> {
                 .to_owned(),
         ],
         SampleEvent::CpuClock { why } => vec![format!(
-            "sampled by a timer, since {why}: what runs with interrupts off is charged to where they are switched on again, \
+            "sampled by a timer, because {why}: code with interrupts off is charged to the place where they are switched on again, \
              and interrupt handlers are not seen"
         )],
     }

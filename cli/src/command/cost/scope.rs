@@ -35,7 +35,7 @@ pub(super) fn of_interface(host: &Host, name: &str, online: &CpuSet) -> Result<(
     let cpus = taking(&path, name, online);
     if cpus.is_empty() {
         let why = format!(
-            "neither an interrupt nor RPS shows which CPUs process packets of {name}, as with a virtual link: all are observed"
+            "{name} has neither queue interrupts nor RPS, as is usual for virtual interfaces: all CPUs are observed"
         );
         return Ok((online.clone(), Some(why)));
     }

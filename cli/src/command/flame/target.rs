@@ -61,8 +61,8 @@ fn of_interface(host: &Host, interface: &str) -> Result<Vec<u32>> {
     let cpus = packet_cpus(&PacketPath::observe(host, &scope), interface);
     ensure!(
         !cpus.is_empty(),
-        "{interface}: neither an interrupt nor RPS shows which CPUs process its packets, as with interfaces of software; \
-         name CPUs with --cpus, or look at all"
+        "{interface} has neither queue interrupts nor RPS, as is usual for virtual interfaces, so its CPUs are unknown: \
+         select CPUs with --cpus"
     );
     Ok(cpus)
 }

@@ -16,7 +16,7 @@ use crate::gaps::ClockGaps;
 pub(super) const RINGS: [usize; 2] = [2 << 20, 512 << 10];
 
 // Reported instead of cycles.
-const NO_CYCLES: &str = "this machine has no cycle counter for us (virtual machine without a PMU?)";
+const NO_CYCLES: &str = "the CPU has no usable cycle counter (a virtual machine without a PMU?)";
 
 /// Duration of the calibration; in its first half the CPU speeds up.
 const SPIN: Duration = Duration::from_millis(20);
@@ -115,8 +115,8 @@ fn rate(event: impl perf_event::events::Event) -> io::Result<f64> {
 fn explain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => NO_CYCLES.to_owned(),
-        Some(libc::EBUSY) => "somebody else has the cycle counter".to_owned(),
-        _ => format!("the cycle counter cannot be had ({error})"),
+        Some(libc::EBUSY) => "another program uses the cycle counter".to_owned(),
+        _ => format!("the cycle counter is not available ({error})"),
     }
 }
 

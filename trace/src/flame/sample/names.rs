@@ -66,7 +66,9 @@ impl FunctionNames {
         // In order, so that equal runs print the same.
         if let Some((pid, why)) = self.nameless.iter().min() {
             let count = self.nameless.len();
-            notes.push(format!("functions of {count} processes have no names, such as {pid}: {why}"));
+            notes.push(format!(
+                "functions of {count} processes have no names, for example of process {pid}: {why}"
+            ));
         }
         notes.extend(self.nameless_files.iter().map(|why| format!("some functions have no names: {why}")));
         notes
