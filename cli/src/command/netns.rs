@@ -71,6 +71,6 @@ fn open(name: &str) -> Result<File> {
         format!("/run/netns/{name}")
     };
     File::open(&path).with_context(|| {
-        format!("no network namespace '{name}' at {path}: `ip netns` and `lsns -t net` list those there are")
+        format!("no network namespace '{name}' at {path}: `ip netns` and `lsns -t net` list the namespaces")
     })
 }

@@ -98,7 +98,7 @@ fn sent_only(envelope: &Envelope<LoadReport>) -> Document {
         generator_text(&envelope.result.generator),
         seconds(outcome.duration.as_secs_f64())
     );
-    let mut sent_as = vec![Fact::new("sent as", outcome.self_watch.left_as.to_string())];
+    let mut sent_as = vec![Fact::new("sent", outcome.self_watch.left_as.to_string())];
     if outcome.send_errors.total() > 0 {
         sent_as.push(Fact::new("not sent", grouped(outcome.send_errors.total())));
     }
@@ -187,8 +187,9 @@ fn chart_section(charts: impl IntoIterator<Item = LineChart>) -> Section {
 /// The generator in one line.
 fn generator_text(generator: &GeneratorDescription) -> String {
     format!(
-        "{} flows, {}, {} bytes, {} backend, {} thread{}",
+        "{} flow{}, {}, {} bytes, {} backend, {} thread{}",
         generator.flows,
+        if generator.flows == 1 { "" } else { "s" },
         generator.workload,
         generator.payload_bytes,
         generator.backend,
@@ -235,7 +236,7 @@ fn slot_facts(report: &LoadReport) -> Vec<Fact> {
     if bursts.max_requests > 0 {
         let words =
             format!("{way}, median {} at a time, at most {}", bursts.median_requests, bursts.max_requests);
-        facts.push(Fact::new("sent as", words));
+        facts.push(Fact::new("sent", words));
     }
     let others = format!(
         "duplicate {}, reordered {}, corrupt {}, foreign {}, late {}",

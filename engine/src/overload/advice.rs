@@ -99,10 +99,10 @@ impl KernelSettings {
         let at = folder.display();
         Some(HostAdvice {
             what: format!(
-                "packets of {name} are processed in softirqs on the CPUs of {who}, which go first: above capacity they use the time that answering needs"
+                "softirqs of {name} run on the CPUs of {who} and preempt the workers: above capacity no time is left to answer"
             ),
             remedy: format!(
-                "threads of NAPI leave that to the scheduler (echo 1 >{at}/threaded, Linux 5.12); \
+                "with threaded NAPI the scheduler divides the CPU (echo 1 >{at}/threaded, Linux 5.12); see \
                  linerate doctor --explain softirq.livelock-risk, docs/overload.md"
             ),
         })
@@ -134,7 +134,7 @@ impl KernelSettings {
         Some(HostAdvice {
             what: format!(
                 "packets of {name} are taken from its queues by {who} no CPU without a worker: above capacity the queues overflow \
-                 before the guard sees what comes"
+                 before the guard"
             ),
             remedy: format!(
                 "give each a CPU of its own (taskset --cpu-list --pid CPU {pid}) or a real-time priority above the workers' \

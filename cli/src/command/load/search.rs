@@ -136,7 +136,7 @@ fn warnings(capacity: &RepeatedCapacity, method: &SearchMethod) -> Vec<String> {
         warnings.push(format!("interrupted after {done} of {wanted} searches"));
     } else if capacity.transactions_per_second.median > 0.0 && capacity.confirmed < wanted as usize {
         let confirmed = capacity.confirmed;
-        warnings.push(format!("{confirmed} of {wanted} searches were confirmed: more --time lets them be"));
+        warnings.push(format!("{confirmed} of {wanted} searches were confirmed: set a longer --time"));
     }
     if capacity.transactions_per_second.median == 0.0 && !ended(SearchEnd::Cancelled) {
         let last = capacity.neighbourhood.slots.last();

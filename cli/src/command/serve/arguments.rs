@@ -202,11 +202,9 @@ impl ServerArguments {
         if let Some(report) = running.xdp() {
             eprint!("{}", xdp::announce(report));
         }
-        eprintln!(
-            "serving {protocol} on {} with {} workers; end with Ctrl-C",
-            running.local_addr(),
-            running.counters().len()
-        );
+        let workers = running.counters().len();
+        let s = if workers == 1 { "" } else { "s" };
+        eprintln!("serving {protocol} on {} with {workers} worker{s}; end with Ctrl-C", running.local_addr());
         let mut told = RefusalCounts::default();
         while !interrupt.is_raised() && end.is_none_or(|end| started.elapsed() < end) {
             let left = end.map_or(EVERY, |end| end.saturating_sub(started.elapsed()));
@@ -343,7 +341,7 @@ fn guarded(guard: &GuardReport) -> String {
         })
         .collect();
     format!(
-        "an XDP guard on {} refuses requests that would wait longer than {} ms; the device is as before, \
+        "an XDP guard on {} refuses requests that would wait longer than {} ms; no setting of the device is changed, \
          see docs/overload.md",
         on.join(", "),
         guard.wait_seconds * 1e3
@@ -380,7 +378,7 @@ fn text(summary: &ServeSummary, silent: bool) -> String {
     if let Some(guard) = &summary.guard {
         let counts = &guard.counts;
         text.push_str(&format!(
-            "  guard: {} admitted, {} refused ({} of them over their source's share), {} let through while nobody read\n",
+            "  guard: {} admitted, {} refused ({} of them above the share of their source), {} passed while no worker read\n",
             counts.admitted, counts.refused, counts.over_share, counts.opened
         ));
     }
