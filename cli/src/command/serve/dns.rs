@@ -149,7 +149,7 @@ fn reload_on_signal(files: Vec<ZoneFile>, served: Arc<ServedZones>) -> Result<()
                     served.exchange(zones);
                     eprintln!("zones read again: {records} records");
                 }
-                Err(error) => eprintln!("linerate: {error:#}; the zones served are those from before"),
+                Err(error) => eprintln!("linerate: {error:#}; the server keeps the zones that it has"),
             }
         }
     };
