@@ -118,7 +118,7 @@ fn limits(limits: &[CapacityLimit]) -> Table {
 
 fn remedies(report: &HeadroomReport) -> Block {
     if report.remedies.is_empty() {
-        return Block::faint("No change that the model knows gains 5 % or more.");
+        return Block::faint("No change in the model gains 5 % or more.");
     }
     let rows = report.remedies.iter().map(|gain: &RemedyGain| {
         let what = match gain.remedy {
