@@ -16,10 +16,6 @@
 
 #include "kernel.h"
 
-// Of enum in include/linux/interrupt.h.
-#define NET_TX_SOFTIRQ 2
-#define NET_RX_SOFTIRQ 3
-
 // include/linux/sched.h.
 #define PF_KTHREAD 0x00200000
 

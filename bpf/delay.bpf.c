@@ -161,8 +161,6 @@ int irq_ends(__u64 *arguments) {
     return 0;
 }
 
-#define NET_RX_SOFTIRQ 3
-
 SEC("tp_btf/softirq_raise")
 int softirq_raised(__u64 *arguments) {
     if ((__u32)arguments[0] == NET_RX_SOFTIRQ && is_recording())

@@ -27,8 +27,10 @@ struct sk_buff {
 // Set before the programs are loaded: inode of the network namespace, and a bit a port.
 const volatile __u32 network = 0;
 const volatile __u8 ports[8192] = {};
-// A reply later than this after its request is slow; 0: replies are not timed.
+// A reply later than this after its request is slow; 0: none is.
 const volatile __u32 slow_us = 0;
+// Whether replies are timed.
+const volatile __u8 times_wanted = 0;
 
 // 0 before the change, 1 after it.
 struct {
@@ -50,8 +52,8 @@ struct flow {
     __u32 replies[2];
     // Requests since the last reply.
     __u32 waiting;
-    // When the oldest of them came, and how many replies to such were timed and slow.
-    __u32 asked_us;
+    // When the oldest of them came, in units of 1024 ns, and how many replies to such were timed and slow.
+    __u32 asked;
     __u32 timed;
     __u32 slow;
 };
@@ -62,6 +64,24 @@ struct {
     __type(key, struct client);
     __type(value, struct flow);
 } flows SEC(".maps");
+
+// Times from the oldest request without a reply to the next reply.
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, WAIT_CLASSES);
+    __type(key, __u32);
+    __type(value, __u64);
+} reply_times SEC(".maps");
+
+INLINE void time_reply(struct flow *flow, __u32 units) {
+    __u32 class = wait_class(units);
+    __u64 *count = bpf_map_lookup_elem(&reply_times, &class);
+    if (count)
+        (*count)++;
+    __sync_fetch_and_add(&flow->timed, 1);
+    if (slow_us && ((__u64)units << 10) > (__u64)slow_us * 1000)
+        __sync_fetch_and_add(&flow->slow, 1);
+}
 
 INLINE void count(const struct client *client, int is_reply) {
     __u32 only = 0;
@@ -76,17 +96,15 @@ INLINE void count(const struct client *client, int is_reply) {
         if (!flow)
             return;
     }
-    __u32 time_us = slow_us ? bpf_ktime_get_ns() / 1000 : 0;
+    __u32 now_units = times_wanted ? bpf_ktime_get_ns() >> 10 : 0;
     if (is_reply) {
         __sync_fetch_and_add(&flow->replies[at], 1);
-        if (slow_us && flow->waiting) {
-            __sync_fetch_and_add(&flow->timed, 1);
-            __sync_fetch_and_add(&flow->slow, time_us - flow->asked_us > slow_us);
-        }
+        if (times_wanted && flow->waiting)
+            time_reply(flow, now_units - flow->asked);
         flow->waiting = 0;
     } else {
         if (!flow->waiting)
-            flow->asked_us = time_us;
+            flow->asked = now_units;
         __sync_fetch_and_add(&flow->requests[at], 1);
         __sync_fetch_and_add(&flow->waiting, 1);
     }

@@ -12,10 +12,6 @@
 
 #include "kernel.h"
 
-// Of enum in include/linux/interrupt.h.
-#define NET_TX_SOFTIRQ 2
-#define NET_RX_SOFTIRQ 3
-
 // Longer pauses between softirqs outside of the service's threads end a period, and so do longer ones until such a thread runs.
 #define PAUSE_NS 3000
 #define WAKE_NS 20000

@@ -11,6 +11,10 @@
 
 #define MSG_PEEK 2
 
+// Of enum in include/linux/interrupt.h.
+#define NET_TX_SOFTIRQ 2
+#define NET_RX_SOFTIRQ 3
+
 struct ns_common {
     unsigned int inum;
 } __attribute__((preserve_access_index));
@@ -48,4 +52,16 @@ struct ipv6 {
 // Whether a set with one bit per port contains a port.
 INLINE int contains_port(const volatile __u8 *ports, __u16 port) {
     return ports[port >> 3] >> (port & 7) & 1;
+}
+
+// Times by length, eight classes each octave, as host/src/landing/waits.rs reads them. A unit is 1024 ns.
+#define WAIT_CLASSES 256
+
+INLINE __u32 wait_class(__u32 units) {
+    __u32 octave = 0, rest = units;
+    for (int bit = 0; bit < 32 && rest >= 16; bit++) {
+        rest >>= 1;
+        octave++;
+    }
+    return octave * 8 + rest;
 }

@@ -3,7 +3,8 @@
 // changes nothing.
 //
 // The tracepoints are those of include/trace/events/sock.h and udp.h, Linux 6.3 to 6.18: sk_data_ready after a datagram is
-// in a socket's buffer, udp_fail_queue_rcv_skb where it is refused, sock_recv_length and sock_send_length after a call.
+// in a socket's buffer, udp_fail_queue_rcv_skb where it is refused, sock_recv_length and sock_send_length after a call; and of
+// irq.h, softirq_entry and softirq_exit.
 //
 // None tells which datagram was read. That is settled by its place in the queue, which is first in, first out: behind the
 // one that was read are those that wait, and these are the last that came. If another comes at that very moment this may
@@ -57,15 +58,25 @@ struct history {
     __u16 cpus[LAST];
 };
 
-// Waits by length, eight classes each octave, as host/src/landing/waits.rs reads them.
-#define WAIT_CLASSES 256
-
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, WAIT_CLASSES);
     __type(key, __u32);
     __type(value, __u64);
 } waits SEC(".maps");
+
+// Time in the softirqs of packets, interrupts within them included.
+struct softirq_time {
+    __u64 began;
+    __u64 total;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct softirq_time);
+} softirqs SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -203,12 +214,7 @@ int refused(__u64 *arguments) {
 }
 
 INLINE void count_wait(__u32 units) {
-    __u32 octave = 0, rest = units;
-    for (int bit = 0; bit < 32 && rest >= 16; bit++) {
-        rest >>= 1;
-        octave++;
-    }
-    __u32 class = octave * 8 + rest;
+    __u32 class = wait_class(units);
     __u64 *count = bpf_map_lookup_elem(&waits, &class);
     if (count)
         (*count)++;
@@ -276,6 +282,32 @@ int sends(__u64 *arguments) {
         __sync_fetch_and_add(&sending->packets, 1);
         if ((__u64)result > sending->largest)
             sending->largest = result;
+    }
+    return 0;
+}
+
+INLINE struct softirq_time *softirq_time(__u64 vector) {
+    __u32 only = 0;
+    if ((__u32)vector != NET_RX_SOFTIRQ && (__u32)vector != NET_TX_SOFTIRQ)
+        return 0;
+    return bpf_map_lookup_elem(&softirqs, &only);
+}
+
+// A CPU runs one softirq at a time, and the two never interrupt each other.
+SEC("tp_btf/softirq_entry")
+int softirq_begins(__u64 *arguments) {
+    struct softirq_time *time = softirq_time(arguments[0]);
+    if (time)
+        time->began = bpf_ktime_get_ns();
+    return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int softirq_ends(__u64 *arguments) {
+    struct softirq_time *time = softirq_time(arguments[0]);
+    if (time && time->began) {
+        time->total += bpf_ktime_get_ns() - time->began;
+        time->began = 0;
     }
     return 0;
 }

@@ -11,6 +11,7 @@ mod report;
 mod tests;
 mod waits;
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use crate::{Host, HostError};
@@ -40,7 +41,7 @@ impl DeliveryReport {
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, HostError> {
         host.call(&key(ports), WHAT, || {
-            let program = DeliveryProgram::start(ports, false)?;
+            let program = DeliveryProgram::start(ports, false, false)?;
             let begin = Instant::now();
             while !stop() {
                 let left = duration.saturating_sub(begin.elapsed());
@@ -62,34 +63,44 @@ pub struct DeliveryWatch {
 
 impl DeliveryWatch {
     pub fn start(host: &Host, ports: &[u16]) -> Result<Self, HostError> {
-        if !host.is_live() {
-            return Err(HostError::NotLive { what: WHAT.to_owned() });
-        }
-        Self::start_with(ports, false)
+        Self::start_with(host, ports, false, false)
     }
 
     /// The same, and counts how long each datagram waits in its socket: two readings of the clock per datagram.
     pub fn start_with_waits(host: &Host, ports: &[u16]) -> Result<Self, HostError> {
+        Self::start_with(host, ports, true, false)
+    }
+
+    /// The same, and adds up the time of softirqs: two readings of the clock per softirq.
+    pub fn start_with_waits_and_softirqs(host: &Host, ports: &[u16]) -> Result<Self, HostError> {
+        Self::start_with(host, ports, true, true)
+    }
+
+    fn start_with(host: &Host, ports: &[u16], waits: bool, softirqs: bool) -> Result<Self, HostError> {
         if !host.is_live() {
             return Err(HostError::NotLive { what: WHAT.to_owned() });
         }
-        Self::start_with(ports, true)
-    }
-
-    fn start_with(ports: &[u16], waits: bool) -> Result<Self, HostError> {
-        let refused = |source| HostError::Call { what: WHAT.to_owned(), source };
-        DeliveryProgram::start(ports, waits).map(|program| Self { program }).map_err(refused)
+        DeliveryProgram::start(ports, waits, softirqs).map(|program| Self { program }).map_err(refused)
     }
 
     /// Waits since the start. Those of datagrams that arrived before it are left out.
     pub fn waits(&self) -> Result<WaitCounts, HostError> {
-        self.program.waits().map_err(|source| HostError::Call { what: WHAT.to_owned(), source })
+        self.program.waits().map_err(refused)
+    }
+
+    /// Time in NET_RX and NET_TX since the start, ns by CPU, interrupts within them included.
+    pub fn softirq_times(&self) -> Result<Vec<u64>, HostError> {
+        self.program.softirq_times().map_err(refused)
     }
 
     /// Counts since the start.
     pub fn read(&self) -> Result<DeliveryReport, HostError> {
-        self.program.read().map_err(|source| HostError::Call { what: WHAT.to_owned(), source })
+        self.program.read().map_err(refused)
     }
+}
+
+fn refused(source: io::Error) -> HostError {
+    HostError::Call { what: WHAT.to_owned(), source }
 }
 
 /// The key of the answer in captures.

@@ -1,8 +1,9 @@
 //! The effect of a change on the service that runs on this host: figures of equal windows before
 //! and after it.
 //!
-//! Nothing is sent: the windows show the service under its usual load. While a window is open, the
-//! programs of `bpf/landing.bpf.c` run for each datagram of the service's ports.
+//! Nothing is sent from here: the windows show the service under its usual load, or under one that
+//! other hosts generate. While a window is open, the programs of `bpf/landing.bpf.c` run for each
+//! datagram of the service's ports and for each softirq, those of `bpf/flows.bpf.c` for each packet.
 
 mod judge;
 mod meter;
@@ -39,12 +40,19 @@ pub struct ServiceSample {
     /// Wait of a datagram from its arrival in the socket until it is read; `None` with fewer than 100.
     pub wait_p50_ns: Option<f64>,
     pub wait_p99_ns: Option<f64>,
+    /// Time of a reply, at the clients if load is generated. Otherwise at the network interface, from the
+    /// oldest request of a client's port without a reply to the next reply to that port. `None` with
+    /// fewer than 100.
+    #[serde(default)]
+    pub reply_p50_ns: Option<f64>,
+    #[serde(default)]
+    pub reply_p99_ns: Option<f64>,
     /// CPU time of all threads of the service's processes; `None` if one of them ended.
     pub service_cpu_ns: Option<u64>,
-    /// CPU time of softirqs and interrupts on all CPUs, in ticks of 10 ms. `None` if unknown.
-    pub softirq_cpu_ns: Option<u64>,
+    /// CPU time of NET_RX and NET_TX on all CPUs, those of other services included.
+    pub softirq_cpu_ns: u64,
     /// The same on the CPU where it was most.
-    pub highest_softirq_cpu_ns: Option<u64>,
+    pub highest_softirq_cpu_ns: u64,
 }
 
 /// A stretch of time in one configuration.
@@ -60,6 +68,9 @@ pub struct ServiceWindow {
 pub struct ChangeMeasurement {
     pub service: MeasuredService,
     pub order: WindowOrder,
+    /// Requests per second that other hosts generated for the measurement; `None` under the usual load.
+    #[serde(default)]
+    pub generated_per_second: Option<f64>,
     /// In the order of time.
     pub windows: Vec<ServiceWindow>,
     /// Datagrams that came to the service, lost ones included, before and after.

@@ -16,10 +16,10 @@ use linerate_lab::ladder::remote::{self, RemoteGenerators, SshHost};
 use linerate_lab::ladder::saturation::{self, RemoteSenders, SenderCounts};
 use linerate_load::Generator;
 use linerate_load::workload::{WorkloadOptions, WorkloadSource};
-use linerate_networks::Net;
 use linerate_tune::journal::StateStore;
 
 use crate::command::ladder_args::{LadderRunArgs, write_report};
+use crate::command::remote_args::RemoteArgs;
 use crate::command::results::ResultTargets;
 use crate::command::tune::{ConsentMode, StateDirArgs, host_name, profile_named};
 use crate::interrupt::InterruptFlag;
@@ -69,15 +69,8 @@ pub(crate) struct LadderArgs {
     /// Keep the settings that proved better, as a tune that you can undo
     #[arg(long, conflicts_with = "policy")]
     keep_better: bool,
-    /// ssh with its arguments, as in "ssh -F FILE -i KEY"
-    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
-    ssh: String,
-    /// Path of linerate on the other hosts
-    #[arg(long, value_name = "PATH", default_value = "linerate")]
-    remote_program: String,
-    /// Allow this network, which is neither private nor link-local; repeatable
-    #[arg(long, value_name = "NET")]
-    allow: Vec<Net>,
+    #[command(flatten)]
+    reaching: RemoteArgs,
     #[command(flatten)]
     place: StateDirArgs,
     #[command(flatten)]
@@ -147,7 +140,7 @@ impl LadderArgs {
             listen: self.listen,
             profile: profile_named(&self.goal)?,
             running,
-            allowed: self.allow.clone(),
+            allowed: self.reaching.allow.clone(),
             keep_better: self.keep_better,
         })
     }
@@ -159,8 +152,6 @@ impl LadderArgs {
     }
 
     fn remote_options(&self, prepared: &PreparedRun) -> Result<remote::RemoteOptions> {
-        let ssh = shlex::split(&self.ssh).unwrap_or_default();
-        ensure!(!ssh.is_empty(), "--ssh: '{}' is not a command, or a quote in it is not closed", self.ssh);
         let workload = prepared.workload().cloned();
         let load = remote::RemoteLoad {
             targets: vec![prepared.address()],
@@ -169,11 +160,9 @@ impl LadderArgs {
             flows: Some(self.running.flows as usize),
             backend: self.running.backend.into(),
             no_fragment: self.running.no_fragment,
-            allow: self.allow.clone(),
             ..remote::RemoteLoad::default()
         };
-        let (hosts, program) = (self.from.clone(), self.remote_program.clone());
-        Ok(remote::RemoteOptions { hosts, ssh, program, load, ..remote::RemoteOptions::default() })
+        self.reaching.options(&self.from, load)
     }
 
     /// Connects to all hosts before the question.

@@ -4,6 +4,7 @@ pub(crate) mod apply;
 mod arguments;
 pub(crate) mod confirm;
 mod flow;
+pub(crate) mod generated_load;
 pub(crate) mod measuring;
 mod persist;
 mod plan;

@@ -36,7 +36,10 @@ fn sentence(measured: &ChangeMeasurement) -> String {
     };
     let [answered, offered] = [measured.answered_per_second, measured.offered_per_second]
         .map(|[before, after]| format!("{}/s and {}/s", rate(before), rate(after)));
-    format!("The service: {verdict}. It answered {answered} of {offered} offered ({order}).")
+    let generated = measured.generated_per_second;
+    let load =
+        generated.map_or_else(String::new, |generated| format!(", load generated: {}/s", rate(generated)));
+    format!("The service: {verdict}. It answered {answered} of {offered} offered ({order}{load}).")
 }
 
 /// The figures that decide the verdict, for the journal: `answered_ratio ×0.81`.

@@ -42,10 +42,13 @@ impl BurningServer {
     }
 
     fn measure(&self, file: &Path, more: &[&str]) {
+        self.load(&["--window", "4", "--duration", "2"], file, more);
+    }
+
+    fn load(&self, mode: &[&str], file: &Path, more: &[&str]) {
         let file = file.to_str().expect("a name");
-        let run = [self.address.as_str(), "--window", "4", "--flows", "1", "--backend", "socket"];
-        let time = ["--duration", "2", "--quiet", "--json", file];
-        let output = linerate(&[&["load"][..], &run, &time, more].concat());
+        let run = [self.address.as_str(), "--flows", "1", "--backend", "socket", "--quiet", "--json", file];
+        let output = linerate(&[&["load"][..], mode, &run, more].concat());
         assert!(output.status.success(), "{}", error_text(&output));
     }
 }
@@ -93,6 +96,27 @@ fn a_slower_server_is_found_and_the_same_result_is_not() {
         let output = compare(files, &[]);
         assert_eq!(output.status.code(), Some(0), "{files:?} {}", error_text(&output));
     }
+}
+
+#[test]
+fn ramps_are_compared_by_the_rates_that_both_have() {
+    let _machine = machine();
+    let directory = tempfile::tempdir().expect("a directory");
+    let [old, slow] = ["old.json", "slow.json"].map(|name| directory.path().join(name));
+    BurningServer::start(ROUNDS).load(&["--ramp", "200-400:200", "--duration", "1"], &old, &[]);
+    // Its median latency is far longer at any rate.
+    BurningServer::start(20 * ROUNDS).load(&["--ramp", "200-600:200", "--duration", "1"], &slow, &[]);
+    let [old, slow] = [&old, &slow].map(|path| path.to_str().expect("a name"));
+    let output = linerate(&["load", "--compare", old, slow, "--json", "-"]);
+    assert_eq!(output.status.code(), Some(1), "{}", error_text(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    conforms(&document, "linerate.comparison/1");
+    let figures = document["result"]["figures"].as_array().expect("figures");
+    let keys: Vec<&str> = figures.iter().filter_map(|figure| figure["key"].as_str()).collect();
+    let of_rate = |rate| ["answered_per_second", "latency_p50_ns"].map(|key| format!("at {rate}/s: {key}"));
+    assert_eq!(keys, [of_rate(200), of_rate(400)].concat());
+    let same = linerate(&["load", "--compare", old, old]);
+    assert_eq!(same.status.code(), Some(0), "{}", error_text(&same));
 }
 
 #[test]

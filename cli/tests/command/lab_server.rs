@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{linerate, machine, skip};
+use crate::support::{linerate, machine, program, skip};
 
 fn is_root_with_nsd(test: &str) -> bool {
     let has_nsd = std::path::Path::new("/usr/sbin/nsd").exists();
@@ -96,18 +96,13 @@ fn a_receiver_without_replies_is_measured_by_what_it_reads() {
         assert!(step["transactions_per_second"]["median"].as_f64() > Some(1_000.0), "{step}");
         assert!(step["latency_ns"].is_null(), "{step}");
     }
-    let output = linerate(&[
-        "lab",
-        "--server",
-        "sh -c 'exec sleep 600' {port}",
-        "--workload",
-        "ntp",
-        "--no-reply",
-        "--quick",
-        "--quiet",
-    ]);
+    let elsewhere =
+        format!("sh -c 'exec {} serve echo --bind {{address}}:5999' {{port}}", program().display());
+    let workload = ["--workload", "echo", "--no-reply", "--quick", "--quiet"];
+    let output = linerate(&[&["lab", "--server", &elsewhere][..], &workload].concat());
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("did not bind UDP port 5300") && error.lines().count() == 1, "{error}");
+    assert!(error.contains("5999"), "{error}");
 }
 
 #[test]
@@ -132,6 +127,11 @@ fn a_server_that_cannot_be_measured_is_one_line_with_its_last_output() {
             "sh -c 'echo no such zone >&2; exit 3' {port}",
             "echo",
             "ended with exit status: 3; its last output: no such zone",
+        ),
+        (
+            "sh -c 'test -t 0 || { echo stdin is no terminal >&2; exit 1; }' {port}",
+            "echo",
+            "ended with exit status: 1; its last output: stdin is no terminal",
         ),
         (background, "echo", "if it went to the background, use its option to stay in the foreground"),
         ("nsd", "ntp", "nsd answered none of"),

@@ -9,6 +9,7 @@ use aya::Ebpf;
 use aya::maps::Array;
 use serde::Serialize;
 
+use super::waits::WaitCounts;
 use crate::{Host, HostError, bpf};
 
 static OBJECT: &[u8] =
@@ -67,10 +68,23 @@ impl FlowWatch {
     /// # Errors
     /// [`HostError::Call`] with the kernel's reason, [`HostError::NotLive`] for a capture.
     pub fn start(host: &Host, ports: &[u16], slow: Option<Duration>) -> Result<Self, HostError> {
+        let slow_us = slow.map_or(0, |limit| u32::try_from(limit.as_micros()).unwrap_or(u32::MAX).max(1));
+        Self::start_with(host, ports, slow_us, slow.is_some())
+    }
+
+    /// The same, and times replies for [`FlowWatch::reply_times`].
+    ///
+    /// # Errors
+    /// As [`FlowWatch::start`].
+    pub fn start_with_times(host: &Host, ports: &[u16]) -> Result<Self, HostError> {
+        Self::start_with(host, ports, 0, true)
+    }
+
+    fn start_with(host: &Host, ports: &[u16], slow_us: u32, times: bool) -> Result<Self, HostError> {
         if !host.is_live() {
             return Err(HostError::NotLive { what: WHAT.to_owned() });
         }
-        let slow_us = slow.map_or(0, |limit| u32::try_from(limit.as_micros()).unwrap_or(u32::MAX).max(1));
+        let times = u8::from(times);
         let start = || {
             let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
             bpf::attached(
@@ -79,11 +93,18 @@ impl FlowWatch {
                     loader.override_global("network", &network, true);
                     loader.override_global("ports", ports.as_slice(), true);
                     loader.override_global("slow_us", &slow_us, true);
+                    loader.override_global("times_wanted", &times, true);
                 },
                 &PROGRAMS,
             )
         };
         start().map(|object| Self { object }).map_err(call)
+    }
+
+    /// Times of replies since the start: from a client's oldest request without a reply to the next reply to that
+    /// client's port, both at the network interface.
+    pub fn reply_times(&self) -> Result<WaitCounts, HostError> {
+        WaitCounts::read(&self.object, "reply_times").map_err(call)
     }
 
     /// Counts packets from now on as after the change.

@@ -10,7 +10,7 @@ use aya::Ebpf;
 use aya::maps::{Array, PerCpuArray};
 
 use super::report::{ArrivalCount, DeliveryCount, DeliveryReport, SendCount};
-use super::waits::{self, WaitCounts};
+use super::waits::WaitCounts;
 use crate::bpf;
 
 static OBJECT: &[u8] =
@@ -25,12 +25,16 @@ const FIRST_PROCESSES: u64 = 0xEFFF_FFFC;
 
 // Programs and their tracepoints in the order of attachment: arrivals before reads, so that a
 // datagram read without a seen arrival came before the start.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("refused", "udp_fail_queue_rcv_skb"),
     ("arrives", "sk_data_ready"),
     ("reads", "sock_recv_length"),
     ("sends", "sock_send_length"),
+    ("softirq_begins", "softirq_entry"),
+    ("softirq_ends", "softirq_exit"),
 ];
+/// Of these, the programs of datagrams.
+const OF_DATAGRAMS: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct DeliveryProgram {
@@ -39,8 +43,9 @@ pub(super) struct DeliveryProgram {
 }
 
 impl DeliveryProgram {
-    pub(super) fn start(ports: &[u16], waits: bool) -> io::Result<Self> {
+    pub(super) fn start(ports: &[u16], waits: bool, softirqs: bool) -> io::Result<Self> {
         let waits = u8::from(waits);
+        let programs = if softirqs { &PROGRAMS[..] } else { &PROGRAMS[..OF_DATAGRAMS] };
         let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
         let (device, inode) = processes()?;
         let object = bpf::attached(
@@ -53,7 +58,7 @@ impl DeliveryProgram {
                     .override_global("ports", ports.as_slice(), true)
                     .override_global("waits_wanted", &waits, true);
             },
-            &PROGRAMS,
+            programs,
         )?;
         Ok(Self { object, begin: Instant::now() })
     }
@@ -73,13 +78,15 @@ impl DeliveryProgram {
     }
 
     pub(super) fn waits(&self) -> io::Result<WaitCounts> {
-        let Some(map) = self.object.map("waits") else { return Err(bpf::missing("waits")) };
-        let table: PerCpuArray<_, u64> = map.try_into().map_err(bpf::error)?;
-        let class = |class: usize| {
-            let counts = table.get(&u32::try_from(class).unwrap_or(u32::MAX), 0).map_err(bpf::error)?;
-            Ok(counts.iter().sum())
-        };
-        (0..waits::CLASSES).map(class).collect::<io::Result<Vec<u64>>>().map(WaitCounts::new)
+        WaitCounts::read(&self.object, "waits")
+    }
+
+    /// By CPU, ns.
+    pub(super) fn softirq_times(&self) -> io::Result<Vec<u64>> {
+        let Some(map) = self.object.map("softirqs") else { return Err(bpf::missing("softirqs")) };
+        let table: PerCpuArray<_, [u64; 2]> = map.try_into().map_err(bpf::error)?;
+        // `struct softirq_time`: begin of the present one, and the sum.
+        Ok(table.get(&0, 0).map_err(bpf::error)?.iter().map(|[_, total]| *total).collect())
     }
 
     // Runs that the kernel skipped, and losses of full tables.

@@ -195,7 +195,8 @@ fn what_waited_before_the_look_began_came_before() {
 fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
     let test = "clients_are_told_apart_by_whether_they_are_answered_after_a_change";
     let (server, port, _) = bound("127.0.0.1:0");
-    let mut watch = match FlowWatch::start(&Host::live(), &[port], None) {
+    let begin = std::time::Instant::now();
+    let mut watch = match FlowWatch::start_with_times(&Host::live(), &[port]) {
         Ok(watch) => watch,
         Err(error) if error.is_denied() || error.is_unsupported() => return skip(test, error),
         Err(error) => panic!("{error}"),
@@ -225,4 +226,7 @@ fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
     let counts = watch.read().expect("read");
     // The third client sends nothing more.
     assert_eq!(counts, FlowCounts { silenced: 1, curtailed: 0, answered: 1, waiting: 1, served: 1 });
+    let times = watch.reply_times().expect("read");
+    let longest = times.quantile_ns(1.0).expect("a time");
+    assert!(times.count() == 10 && longest <= begin.elapsed().as_nanos() as f64, "{times:?}");
 }

@@ -1,9 +1,15 @@
-//! Waits of datagrams in their sockets, by length.
+//! Waits of datagrams in their sockets, and times of replies, by length.
 
+use std::io;
 use std::ops::Range;
 
-/// Classes of `waits` in bpf/landing.bpf.c.
-pub(super) const CLASSES: usize = 256;
+use aya::Ebpf;
+use aya::maps::PerCpuArray;
+
+use crate::bpf;
+
+/// `WAIT_CLASSES` in bpf/kernel.h.
+const CLASSES: usize = 256;
 /// The unit of a wait there.
 const UNIT_NS: u64 = 1 << 10;
 /// Classes per octave.
@@ -16,8 +22,16 @@ pub struct WaitCounts {
 }
 
 impl WaitCounts {
-    pub(super) fn new(classes: Vec<u64>) -> Self {
-        Self { classes }
+    /// From a table with one entry per class.
+    pub(super) fn read(object: &Ebpf, table: &str) -> io::Result<Self> {
+        let Some(map) = object.map(table) else { return Err(bpf::missing(table)) };
+        let table: PerCpuArray<_, u64> = map.try_into().map_err(bpf::error)?;
+        let class = |class: usize| {
+            let counts = table.get(&u32::try_from(class).unwrap_or(u32::MAX), 0).map_err(bpf::error)?;
+            Ok(counts.iter().sum())
+        };
+        let classes = (0..CLASSES).map(class).collect::<io::Result<_>>()?;
+        Ok(Self { classes })
     }
 
     /// Waits that were counted after `before`.
@@ -74,7 +88,7 @@ mod tests {
     fn quantiles_are_within_their_class() {
         let mut classes = vec![0; CLASSES];
         (classes[2], classes[40]) = (98, 2);
-        let waits = WaitCounts::new(classes.clone());
+        let waits = WaitCounts { classes: classes.clone() };
         let within = |share: f64, class: usize| {
             let ns = waits.quantile_ns(share).expect("a wait") / UNIT_NS as f64;
             let Range { start, end } = units(class);
@@ -82,7 +96,7 @@ mod tests {
         };
         assert!(within(0.5, 2) && within(0.98, 2) && within(0.99, 40) && within(1.0, 40));
         classes[2] = 0;
-        assert_eq!(waits.since(&WaitCounts::new(classes)).count(), 98);
-        assert_eq!(WaitCounts::new(vec![0; CLASSES]).quantile_ns(0.5), None);
+        assert_eq!(waits.since(&WaitCounts { classes }).count(), 98);
+        assert_eq!(WaitCounts { classes: vec![0; CLASSES] }.quantile_ns(0.5), None);
     }
 }

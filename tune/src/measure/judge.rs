@@ -9,9 +9,8 @@ const STEADY: f64 = 0.1;
 // A service with fewer replies per datagram does not reply, as a syslog server.
 const REPLIES: f64 = 0.1;
 
-// Softirqs of a sample without a tick of 10 ms took some time, too. As zero, it would be an outlier on the logarithms
-// that ratios are made of.
-const HALF_TICK_NS: u64 = 5_000_000;
+const ANSWERED_RATIO: &str = "answered_ratio";
+const ANSWERED_TOLERANCE: f64 = 0.005;
 
 /// A figure of a service, and the smallest difference that counts. Figures of one host differ by less from one window
 /// to the next while nothing is changed.
@@ -26,7 +25,7 @@ struct FigureRule {
     value: fn(&ServiceSample, bool) -> Option<f64>,
 }
 
-const RULES: [FigureRule; 7] = [
+const RULES: [FigureRule; 9] = [
     FigureRule {
         key: "answered_per_second",
         less_is_better: false,
@@ -36,9 +35,9 @@ const RULES: [FigureRule; 7] = [
         value: |sample, replies| Some(sample.answered(replies) as f64 / sample.seconds),
     },
     FigureRule {
-        key: "answered_ratio",
+        key: ANSWERED_RATIO,
         less_is_better: false,
-        tolerance_ratio: 0.005,
+        tolerance_ratio: ANSWERED_TOLERANCE,
         least_difference: 0.0,
         depends_on_load: false,
         value: |sample, replies| {
@@ -65,6 +64,22 @@ const RULES: [FigureRule; 7] = [
         value: |sample, _| sample.wait_p99_ns,
     },
     FigureRule {
+        key: "reply_p50_ns",
+        less_is_better: true,
+        tolerance_ratio: 0.25,
+        least_difference: 50e3,
+        depends_on_load: true,
+        value: |sample, _| sample.reply_p50_ns,
+    },
+    FigureRule {
+        key: "reply_p99_ns",
+        less_is_better: true,
+        tolerance_ratio: 0.5,
+        least_difference: 500e3,
+        depends_on_load: true,
+        value: |sample, _| sample.reply_p99_ns,
+    },
+    FigureRule {
         key: "service_cpu_ns_per_transaction",
         less_is_better: true,
         tolerance_ratio: 0.15,
@@ -75,20 +90,18 @@ const RULES: [FigureRule; 7] = [
     FigureRule {
         key: "softirq_cpu_ns_per_transaction",
         less_is_better: true,
-        tolerance_ratio: 0.5,
+        tolerance_ratio: 0.15,
         least_difference: 0.0,
         depends_on_load: true,
-        value: |sample, replies| sample.per_transaction(sample.softirq_cpu_ns?.max(HALF_TICK_NS), replies),
+        value: |sample, replies| sample.per_transaction(sample.softirq_cpu_ns, replies),
     },
     FigureRule {
         key: "highest_softirq_cpu_ns_per_transaction",
         less_is_better: true,
-        tolerance_ratio: 0.5,
+        tolerance_ratio: 0.15,
         least_difference: 0.0,
         depends_on_load: true,
-        value: |sample, replies| {
-            sample.per_transaction(sample.highest_softirq_cpu_ns?.max(HALF_TICK_NS), replies)
-        },
+        value: |sample, replies| sample.per_transaction(sample.highest_softirq_cpu_ns, replies),
     },
 ];
 
@@ -105,14 +118,20 @@ impl ServiceSample {
 
     fn per_transaction(&self, ns: u64, replies: bool) -> Option<f64> {
         let answered = self.answered(replies);
-        (answered > 0).then(|| ns as f64 / answered as f64)
+        // Without any softirq, packets are processed by threads, whose time is not in this figure.
+        (answered > 0 && ns > 0).then(|| ns as f64 / answered as f64)
     }
 }
 
 impl ChangeMeasurement {
     /// Judges windows in the order of time. Samples of the same configuration are taken together.
     #[must_use]
-    pub fn new(service: MeasuredService, order: WindowOrder, windows: Vec<ServiceWindow>) -> Self {
+    pub fn new(
+        service: MeasuredService,
+        order: WindowOrder,
+        generated_per_second: Option<f64>,
+        windows: Vec<ServiceWindow>,
+    ) -> Self {
         let samples = [false, true].map(|changed| {
             let same = windows.iter().filter(|window| window.changed == changed);
             same.flat_map(|window| &window.samples).collect::<Vec<_>>()
@@ -131,9 +150,10 @@ impl ChangeMeasurement {
         let [before, after] = offered_per_second;
         let change = after / before.max(f64::MIN_POSITIVE) - 1.0;
         let mut caveats = Vec::new();
-        // Alternated windows share slow changes between both configurations, so a change of the
-        // load is an effect.
-        let is_steady = order == WindowOrder::Alternate || change.abs() <= STEADY;
+        // Alternated windows share slow changes between both configurations, and generated load does not
+        // change, so a change of the load is an effect.
+        let load_is_known = order == WindowOrder::Alternate || generated_per_second.is_some();
+        let is_steady = load_is_known || change.abs() <= STEADY;
         if !is_steady {
             caveats.push(format!(
                 "The offered load changed by {:+.0} %, so only the answered share is judged. Clients that wait for \
@@ -148,7 +168,7 @@ impl ChangeMeasurement {
             });
             match rule.compare(&values) {
                 Ok(mut figure) => {
-                    let load_is_the_result = rule.key == "answered_per_second" && order == WindowOrder::Once;
+                    let load_is_the_result = rule.key == "answered_per_second" && !load_is_known;
                     if load_is_the_result || (rule.depends_on_load && !is_steady) {
                         figure.verdict = ComparisonVerdict::NoDifferenceShown;
                     }
@@ -157,15 +177,48 @@ impl ChangeMeasurement {
                 Err(why) => caveats.push(format!("{} could not be compared: {why}", rule.key)),
             }
         }
+        caveats.extend(without_gains_of_losses(&mut figures));
         let verdict = RunFigure::verdict_of(&figures);
         let answered_per_second = rate(&|sample| sample.answered(replies));
-        Self { service, order, windows, offered_per_second, answered_per_second, figures, verdict, caveats }
+        Self {
+            service,
+            order,
+            generated_per_second,
+            windows,
+            offered_per_second,
+            answered_per_second,
+            figures,
+            verdict,
+            caveats,
+        }
     }
 
     #[must_use]
     pub fn is_worse(&self) -> bool {
         self.verdict == ComparisonVerdict::Worse
     }
+}
+
+/// Takes the verdict "better" from times if more datagrams may be lost than before: a datagram that is dropped by a full
+/// buffer does not wait in it.
+fn without_gains_of_losses(figures: &mut [RunFigure]) -> Option<String> {
+    let ratio = figures.iter().find(|figure| figure.key == ANSWERED_RATIO)?.ratio;
+    if ratio.low.is_some_and(|low| low >= 1.0 - ANSWERED_TOLERANCE) {
+        return None;
+    }
+    let times = figures
+        .iter_mut()
+        .filter(|figure| figure.key.starts_with("wait_") || figure.key.starts_with("reply_"));
+    let better: Vec<&mut RunFigure> =
+        times.filter(|figure| figure.verdict == ComparisonVerdict::Better).collect();
+    let keys = better.iter().map(|figure| figure.key.as_str()).collect::<Vec<_>>().join(", ");
+    let caveat = (!better.is_empty()).then(|| {
+        format!(
+            "{keys}: shorter, but the answered share may be lower, and datagrams that are lost do not wait."
+        )
+    });
+    better.into_iter().for_each(|figure| figure.verdict = ComparisonVerdict::NoDifferenceShown);
+    caveat
 }
 
 impl FigureRule {
@@ -200,9 +253,11 @@ mod tests {
             stage_drops: 0,
             wait_p50_ns: Some(10e3 + noise as f64),
             wait_p99_ns: Some(50e3 + noise as f64),
+            reply_p50_ns: Some(20e3 + noise as f64),
+            reply_p99_ns: Some(70e3 + noise as f64),
             service_cpu_ns: Some(cpu_ns * answered + noise * 1_000),
-            softirq_cpu_ns: Some(200_000_000 + noise),
-            highest_softirq_cpu_ns: Some(100_000_000 + noise),
+            softirq_cpu_ns: 200_000_000 + noise,
+            highest_softirq_cpu_ns: 100_000_000 + noise,
         }
     }
 
@@ -213,7 +268,7 @@ mod tests {
 
     fn verdict(before: ServiceWindow, after: ServiceWindow) -> (ComparisonVerdict, Vec<String>) {
         let windows = vec![before, after];
-        let measured = ChangeMeasurement::new(MeasuredService::default(), WindowOrder::Once, windows);
+        let measured = ChangeMeasurement::new(MeasuredService::default(), WindowOrder::Once, None, windows);
         (measured.verdict, measured.caveats)
     }
 
@@ -229,6 +284,24 @@ mod tests {
         assert_eq!(verdict(before(), window(true, 9_800, 5_000)).0, ComparisonVerdict::Worse);
         assert_eq!(verdict(before(), window(true, 10_000, 7_000)).0, ComparisonVerdict::Worse);
         assert_eq!(verdict(before(), window(true, 10_000, 3_000)).0, ComparisonVerdict::Better);
+    }
+
+    #[test]
+    fn times_are_not_better_because_what_would_have_waited_is_lost() {
+        let mut after = window(true, 10_000, 5_000);
+        for (place, sample) in after.samples.iter_mut().enumerate() {
+            sample.wait_p99_ns = Some(10e3 + place as f64);
+            // Half of the samples lose a tenth, so that no loss is shown.
+            let lost = if place % 2 == 0 { 1_000 } else { 0 };
+            (sample.sent, sample.buffer_drops) = (sample.sent - lost, lost);
+        }
+        let mut before = window(false, 10_000, 5_000);
+        before.samples.iter_mut().for_each(|sample| sample.wait_p99_ns = Some(5e6));
+        let (judged, caveats) = verdict(before.clone(), after.clone());
+        assert_eq!(judged, ComparisonVerdict::NoDifferenceShown);
+        assert!(caveats[0].contains("wait_p99_ns: shorter, but"), "{caveats:?}");
+        after.samples.iter_mut().for_each(|sample| (sample.sent, sample.buffer_drops) = (10_000, 0));
+        assert_eq!(verdict(before, after).0, ComparisonVerdict::Better);
     }
 
     #[test]

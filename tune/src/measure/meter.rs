@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use linerate_host::landing::{DeliveryWatch, WaitCounts};
+use linerate_host::landing::{DeliveryWatch, FlowWatch, WaitCounts};
 use linerate_host::pulse::{CounterSample, SampleReader};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, HostError, PacketPath};
@@ -13,10 +13,8 @@ use super::{ServiceSample, ServiceWindow};
 
 // The landing programs count this many ports at most.
 const MOST_PORTS: usize = 16;
-// Fewer waits have no 99th percentile.
-const ENOUGH_WAITS: u64 = 100;
-/// `USER_HZ`, the unit of `/proc/stat`.
-const TICK_NS: u64 = 10_000_000;
+// Fewer times have no 99th percentile.
+const ENOUGH_TIMES: u64 = 100;
 
 /// The service that is measured: UDP sockets by port, and processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +54,7 @@ pub struct ServiceMeter<'a> {
     host: &'a Host,
     service: MeasuredService,
     watch: DeliveryWatch,
+    clients: FlowWatch,
     reader: SampleReader,
 }
 
@@ -67,6 +66,9 @@ struct ServiceCounters {
     sent: u64,
     buffer_drops: u64,
     waits: WaitCounts,
+    replies: WaitCounts,
+    /// By CPU, ns.
+    softirqs: Vec<u64>,
     /// By process and thread.
     threads: BTreeMap<(u32, u32), u64>,
     stages: CounterSample,
@@ -82,8 +84,9 @@ impl<'a> ServiceMeter<'a> {
             count if count > MOST_PORTS => return Err(MeterError::ManyPorts { count }),
             _ => {}
         }
-        let watch = DeliveryWatch::start_with_waits(host, &service.ports)?;
-        Ok(Self { host, service, watch, reader: SampleReader::new(path) })
+        let watch = DeliveryWatch::start_with_waits_and_softirqs(host, &service.ports)?;
+        let clients = FlowWatch::start_with_times(host, &service.ports)?;
+        Ok(Self { host, service, watch, clients, reader: SampleReader::new(path) })
     }
 
     #[must_use]
@@ -126,6 +129,8 @@ impl<'a> ServiceMeter<'a> {
             sent: sum(&mut delivered.sent.iter().map(|item| item.packets)),
             buffer_drops: sum(&mut delivered.arrived.iter().map(|item| item.refused)),
             waits: self.watch.waits()?,
+            replies: self.clients.reply_times()?,
+            softirqs: self.watch.softirq_times()?,
             threads: self.service.pids.iter().flat_map(|pid| run_times(self.host, *pid)).collect(),
             stages: self.reader.read(self.host),
         })
@@ -145,9 +150,11 @@ fn run_times(host: &Host, pid: u32) -> Vec<((u32, u32), u64)> {
 
 impl ServiceCounters {
     fn since(&self, before: &Self) -> ServiceSample {
-        let waits = self.waits.since(&before.waits);
-        let quantile = |share| (waits.count() >= ENOUGH_WAITS).then(|| waits.quantile_ns(share)).flatten();
-        let softirqs = softirq_times(&self.stages, &before.stages);
+        let (waits, replies) = (self.waits.since(&before.waits), self.replies.since(&before.replies));
+        let quantile = |times: &WaitCounts, share| {
+            (times.count() >= ENOUGH_TIMES).then(|| times.quantile_ns(share)).flatten()
+        };
+        let softirqs = self.softirqs.iter().zip(&before.softirqs).map(|(now, before)| now - before);
         ServiceSample {
             seconds: self.at.duration_since(before.at).as_secs_f64(),
             arrived: self.arrived - before.arrived,
@@ -155,11 +162,13 @@ impl ServiceCounters {
             sent: self.sent - before.sent,
             buffer_drops: self.buffer_drops - before.buffer_drops,
             stage_drops: stage_drops(&self.stages).saturating_sub(stage_drops(&before.stages)),
-            wait_p50_ns: quantile(0.5),
-            wait_p99_ns: quantile(0.99),
+            wait_p50_ns: quantile(&waits, 0.5),
+            wait_p99_ns: quantile(&waits, 0.99),
+            reply_p50_ns: quantile(&replies, 0.5),
+            reply_p99_ns: quantile(&replies, 0.99),
             service_cpu_ns: self.service_time(before),
-            softirq_cpu_ns: softirqs.as_ref().map(|times| times.iter().sum()),
-            highest_softirq_cpu_ns: softirqs.and_then(|times| times.into_iter().max()),
+            softirq_cpu_ns: softirqs.clone().sum(),
+            highest_softirq_cpu_ns: softirqs.max().unwrap_or_default(),
         }
     }
 
@@ -171,16 +180,6 @@ impl ServiceCounters {
         let grown = |(thread, now): (&(u32, u32), &u64)| now - before.threads.get(thread).unwrap_or(&0);
         Some(self.threads.iter().map(grown).sum())
     }
-}
-
-// Softirqs and interrupts of each CPU; `None` if a CPU came or went.
-fn softirq_times(now: &CounterSample, before: &CounterSample) -> Option<Vec<u64>> {
-    let (now, before) = (now.cpu_times.value()?, before.cpu_times.value()?);
-    let each = now.iter().zip(before).map(|(now, before)| {
-        let ticks = (now.softirq + now.irq).checked_sub(before.softirq + before.irq)?;
-        (now.cpu == before.cpu).then_some(ticks * TICK_NS)
-    });
-    (now.len() == before.len()).then(|| each.collect()).flatten()
 }
 
 /// Losses before a socket.

@@ -22,6 +22,7 @@ use super::watching::{self, WatchOutcome};
 use crate::command::tune::apply::must_be_free;
 use crate::command::tune::apply::runner::{TuneRun, tell};
 use crate::command::tune::confirm::{self, ConfirmationAnswer};
+use crate::command::tune::generated_load::GeneratedLoad;
 use crate::command::tune::measuring::StartedMeasurement;
 use crate::document::Document;
 use crate::envelope::Envelope;
@@ -87,6 +88,8 @@ impl BoostRun {
     fn run(mut self) -> Result<ExitCode> {
         let store = self.asked.place.store();
         must_be_free(&store, &self.host, &self.asked.place, false)?;
+        // From the beginning, since the server is observed under load.
+        let load = self.making.measuring.generate(&self.interrupt)?;
         let sighted = sighting::look(&self.host, &self.asked, &self.interrupt)?;
         if sighted.report.boost.plan.changes.is_empty() {
             return self.nothing_to_do(&sighted);
@@ -103,9 +106,10 @@ impl BoostRun {
             tell("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
-        let measuring = self.begin_measurement(&sighted.report.server)?;
+        let measuring = self.begin_measurement(&sighted.report.server, load.as_ref())?;
         let mut made = self.make(&sighted)?;
         let (status, stays) = self.report(&sighted, &mut made, measuring)?;
+        drop(load);
         if !stays || made.broke_off.is_some() {
             return Ok(status);
         }
@@ -223,7 +227,11 @@ impl BoostRun {
     }
 
     /// The window before the changes.
-    fn begin_measurement(&self, server: &ObservedServer) -> Result<Result<StartedMeasurement<'_>, String>> {
+    fn begin_measurement<'a>(
+        &'a self,
+        server: &ObservedServer,
+        load: Option<&'a GeneratedLoad>,
+    ) -> Result<Result<StartedMeasurement<'a>, String>> {
         if !self.asked.look().datagrams {
             return self.making.measuring.without("--no-datagrams");
         }
@@ -231,7 +239,7 @@ impl BoostRun {
         let pids = server.processes.iter().map(|process| process.pid).collect();
         let service = MeasuredService { ports: server.udp_ports(), pids };
         let path = PacketPath::observe(&self.host, &scope);
-        self.making.measuring.begin(&self.host, &path, service, &self.interrupt)
+        self.making.measuring.begin(&self.host, &path, service, load, &self.interrupt)
     }
 
     /// Measures a boost that did no harm. In alternation it is undone and made again.
@@ -288,7 +296,7 @@ impl BoostRun {
             BoostVerification::Harmful { .. } => (Known::unknown("the boost did harm"), true),
             _ => {
                 let measurement = self.measure(measuring, sighted, made)?;
-                let options = self.making.measuring;
+                let options = &self.making.measuring;
                 let measured = measurement.value();
                 let is_worse = measured
                     .map(|measured| options.is_to_be_undone(measured, self.making.agreement, &self.interrupt))

@@ -139,7 +139,7 @@ impl BoostApplyArgs {
         let asked = [
             ("--watch", self.watch),
             ("--keep-going", self.keep_going),
-            ("--measure and --keep-if-better", self.measuring.is_given()),
+            ("--measure, --keep-if-better and --from", self.measuring.is_given()),
             ("--for-duration and --until-confirmed", self.lasting.until().is_some()),
         ];
         match asked.iter().find(|(_, asked)| *asked) {

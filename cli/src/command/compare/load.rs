@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use linerate_load::report::{LoadReport, SearchReport};
+use linerate_load::report::{LoadReport, RampReport, SearchReport};
 use linerate_load::stats::{self, ConfidenceInterval};
 use linerate_load::{GeneratorDescription, SlotInterval, SlotOutcome};
 use serde::Deserialize;
@@ -39,11 +39,16 @@ pub(super) fn read(path: &Path) -> Result<LoadFigures> {
 
 fn parse(text: &str) -> Result<LoadFigures> {
     let line: SchemaLine = serde_json::from_str(text).context("it is no result of linerate load --json")?;
-    let (run, search) = (LoadReport::SCHEMA, SearchReport::SCHEMA);
+    let (run, ramp, search) = (LoadReport::SCHEMA, RampReport::SCHEMA, SearchReport::SCHEMA);
     match line.schema.as_str() {
         schema if schema == run => Ok(of_run(Envelope::parse(text)?)),
+        schema if schema == ramp => Ok(of_ramp(Envelope::parse(text)?)),
         schema if schema == search => Ok(of_search(Envelope::parse(text)?)),
-        other => bail!("its schema is {other}; only a run ({run}) or a search ({search}) can be compared"),
+        other => {
+            bail!(
+                "its schema is {other}; only a run ({run}), a ramp ({ramp}) or a search ({search}) can be compared"
+            )
+        }
     }
 }
 
@@ -54,30 +59,42 @@ fn of_run(envelope: Envelope<LoadReport>) -> LoadFigures {
     let method = method("run", &envelope.host, &report.generator)
         .with("the requested rate", outcome.asked_per_second)
         .with("the number of merged runs", report.merged.len());
+    LoadFigures { host: envelope.host, method, figures: figures_of(outcome, "") }
+}
+
+/// The steps whose rates both ramps have.
+fn of_ramp(envelope: Envelope<RampReport>) -> LoadFigures {
+    let ramp = &envelope.result;
+    let of_step = |step: &SlotOutcome| {
+        figures_of(step, &format!("at {}/s: ", step.asked_per_second.unwrap_or_default()))
+    };
+    let figures = ramp.steps.iter().flat_map(of_step).collect();
+    LoadFigures { method: method("ramp", &envelope.host, &ramp.generator), host: envelope.host, figures }
+}
+
+/// The figures of a slot by its intervals, with keys that begin with `prefix`.
+fn figures_of(outcome: &SlotOutcome, prefix: &str) -> Vec<LoadFigure> {
     let whole = whole_intervals(outcome);
     let mut answered: Vec<f64> =
         whole.iter().map(|interval| interval.received as f64 / interval.seconds).collect();
-    let rate = |key: &str, samples: &[f64]| LoadFigure {
-        key: key.to_owned(),
-        less_is_better: false,
+    let figure = |key: &str, less_is_better: bool, samples: &[f64]| LoadFigure {
+        key: format!("{prefix}{key}"),
+        less_is_better,
         value: of_samples(samples),
     };
-    let mut figures = vec![rate("answered_per_second", &answered)];
+    let mut figures = vec![figure("answered_per_second", false, &answered)];
     if outcome.asked_per_second.is_none() {
         // Other programs on the machine only slow a server down, so the fastest intervals scatter least.
         answered.sort_by(|one, other| other.total_cmp(one));
         let fastest = &answered[..answered.len() / 4];
-        figures.extend((fastest.len() > 2).then(|| rate("fastest_quarter_answered_per_second", fastest)));
+        let key = "fastest_quarter_answered_per_second";
+        figures.extend((fastest.len() > 2).then(|| figure(key, false, fastest)));
     } else {
         // In a closed loop latency says the same as the rate, and in a flood only how deep the buffers are.
         let medians = whole.iter().filter_map(|interval| interval.latency_ns.p50).map(|ns| ns as f64);
-        figures.push(LoadFigure {
-            key: "latency_p50_ns".to_owned(),
-            less_is_better: true,
-            value: of_samples(&medians.collect::<Vec<_>>()),
-        });
+        figures.push(figure("latency_p50_ns", true, &medians.collect::<Vec<_>>()));
     }
-    LoadFigures { host: envelope.host, method, figures }
+    figures
 }
 
 /// Intervals of full length. The last may be shorter.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use linerate_host::Host;
+use linerate_load::generator::LEAST_INTERVAL;
 use linerate_load::{Generator, LoadSlot, PacingMode};
 
 use super::arguments::{LimitArgs, OutputArgs, PaceArgs, TimeArgs};
@@ -17,6 +18,7 @@ use crate::origin::{HostSummary, Warning};
 const DEFAULT_RATE: f64 = 10_000.0;
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_STEP: Duration = Duration::from_secs(2);
+const STEP_INTERVALS: u32 = 8;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LoadPlan {
@@ -103,10 +105,13 @@ impl LoadTiming {
 
     /// One step of several; the first one begins at the requested time.
     pub(crate) fn step(&self, mode: PacingMode, first: bool) -> LoadSlot {
+        let duration = self.duration.unwrap_or(DEFAULT_STEP);
         LoadSlot {
             drain: self.drain,
+            // Comparisons require some intervals per step.
+            interval: Some(self.interval.min((duration / STEP_INTERVALS).max(LEAST_INTERVAL))),
             start_at_realtime_ns: self.start_at_realtime_ns.filter(|_| first),
-            ..LoadSlot::new(mode, self.duration.unwrap_or(DEFAULT_STEP))
+            ..LoadSlot::new(mode, duration)
         }
     }
 }

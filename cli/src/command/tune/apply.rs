@@ -106,6 +106,8 @@ impl TuneApplyArgs {
         if self.resume {
             return self.go_on(&host, &store, json.as_ref(), &interrupt);
         }
+        // From the beginning, since plans refer to the load.
+        let load = self.measuring.generate(&interrupt)?;
         let task = self.task(&host, &interrupt)?;
         self.show(&task, json.as_ref())?;
         let count = task.plan.agreements.len() + task.plan.changes.len();
@@ -123,7 +125,7 @@ impl TuneApplyArgs {
         );
         let path = PacketPath::observe(&host, &self.aim.scope().unwrap_or_default());
         let service = MeasuredService::of(&path);
-        let measuring = self.measuring.begin(&host, &path, service, &interrupt)?;
+        let measuring = self.measuring.begin(&host, &path, service, load.as_ref(), &interrupt)?;
         let mut applied = self.apply(&host, &store, &task, &interrupt)?;
         if let (Some(_), Ok(Some(why))) = (&self.flow, &applied.ended) {
             // Half of these changes has no use, and may take a queue from other flows.
@@ -135,6 +137,7 @@ impl TuneApplyArgs {
             Ok(measuring) => self.measure(measuring, &mut applied, &task, &host, &interrupt)?,
             Err(why) => MeasuredOutcome { measurement: Known::unknown(why), undone: None },
         };
+        drop(load);
         self.report(&task, applied, outcome, json.as_ref())
     }
 

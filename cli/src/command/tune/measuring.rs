@@ -13,6 +13,7 @@ use linerate_tune::measure::{
 
 use super::apply::runner::tell;
 use super::arguments::ConsentMode;
+use super::generated_load::{GeneratedLoad, GeneratedLoadArgs};
 use crate::interrupt::InterruptFlag;
 use crate::view;
 
@@ -27,7 +28,7 @@ const SETTLING: Duration = Duration::from_millis(500);
 /// With fewer datagrams per sample a service is not measured.
 const ENOUGH: u64 = 100;
 
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct MeasureArgs {
     /// Measure the service before and after the changes [default: once, if datagrams come to it]
     #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "once")]
@@ -35,6 +36,8 @@ pub(crate) struct MeasureArgs {
     /// Undo the changes at once if they are measured to be worse
     #[arg(long)]
     keep_if_better: bool,
+    #[command(flatten)]
+    load: GeneratedLoadArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -53,29 +56,32 @@ pub(crate) struct StartedMeasurement<'a> {
     order: WindowOrder,
     sample: Duration,
     windows: Vec<ServiceWindow>,
+    load: Option<&'a GeneratedLoad>,
     interrupt: &'a InterruptFlag,
 }
 
 impl MeasureArgs {
     /// Whether the changes are undone and made again for the measurement.
-    pub(crate) fn alternates(self) -> bool {
+    pub(crate) fn alternates(&self) -> bool {
         self.measure == Some(MeasureMode::Alternate)
     }
 
     /// Whether changes must not be made without a measurement.
-    fn is_required(self) -> bool {
-        self.keep_if_better || !matches!(self.measure, None | Some(MeasureMode::Never))
+    fn is_required(&self) -> bool {
+        self.keep_if_better
+            || self.load.is_given()
+            || !matches!(self.measure, None | Some(MeasureMode::Never))
     }
 
-    pub(crate) fn is_given(self) -> bool {
-        self.keep_if_better || self.measure.is_some()
+    pub(crate) fn is_given(&self) -> bool {
+        self.keep_if_better || self.measure.is_some() || self.load.is_given()
     }
 
     /// No measurement, for this reason.
     ///
     /// # Errors
     /// If a measurement is required.
-    pub(crate) fn without<T>(self, why: impl Into<String>) -> Result<Result<T, String>> {
+    pub(crate) fn without<T>(&self, why: impl Into<String>) -> Result<Result<T, String>> {
         let why = why.into();
         if self.is_required() {
             bail!("nothing was changed: the service cannot be measured: {why}");
@@ -84,11 +90,20 @@ impl MeasureArgs {
     }
 
     /// Fails if the options contradict each other.
-    pub(crate) fn check(self) -> Result<()> {
-        if self.keep_if_better && self.measure == Some(MeasureMode::Never) {
-            bail!("--keep-if-better requires a measurement, which --measure=never excludes");
+    pub(crate) fn check(&self) -> Result<()> {
+        let option = if self.keep_if_better { "--keep-if-better" } else { "--from" };
+        if self.measure == Some(MeasureMode::Never) && (self.keep_if_better || self.load.is_given()) {
+            bail!("{option} requires a measurement, which --measure=never excludes");
         }
         Ok(())
+    }
+
+    /// Starts the load of `--from`. It ends when it is dropped.
+    ///
+    /// # Errors
+    /// If a host cannot be reached, or no load came.
+    pub(crate) fn generate(&self, interrupt: &InterruptFlag) -> Result<Option<GeneratedLoad>> {
+        self.load.start(interrupt)
     }
 
     /// The window before the changes; `None` with the reason if the service is not measured.
@@ -96,10 +111,11 @@ impl MeasureArgs {
     /// # Errors
     /// If a measurement is required and cannot be made.
     pub(crate) fn begin<'a>(
-        self,
+        &self,
         host: &'a Host,
         path: &PacketPath,
         service: MeasuredService,
+        load: Option<&'a GeneratedLoad>,
         interrupt: &'a InterruptFlag,
     ) -> Result<Result<StartedMeasurement<'a>, String>> {
         if self.measure == Some(MeasureMode::Never) {
@@ -109,7 +125,7 @@ impl MeasureArgs {
         let order = if self.alternates() { WindowOrder::Alternate } else { WindowOrder::Once };
         let sample = if self.is_required() { SAMPLE } else { SHORT_SAMPLE };
         let started = meter.and_then(|meter| {
-            StartedMeasurement { meter, order, sample, windows: Vec::new(), interrupt }.begun()
+            StartedMeasurement { meter, order, sample, windows: Vec::new(), load, interrupt }.begun()
         });
         match started {
             Ok(started) => Ok(Ok(started)),
@@ -118,13 +134,13 @@ impl MeasureArgs {
     }
 
     /// Whether a measurement that was asked for shows harm, which is the exit status then.
-    pub(crate) fn fails(self, measurement: &Known<ChangeMeasurement>) -> bool {
+    pub(crate) fn fails(&self, measurement: &Known<ChangeMeasurement>) -> bool {
         self.is_required() && measurement.value().is_some_and(ChangeMeasurement::is_worse)
     }
 
     /// Undoes a change that is worse with `--keep-if-better`, or offers it on a terminal. Whether to undo.
     pub(crate) fn is_to_be_undone(
-        self,
+        &self,
         measured: &ChangeMeasurement,
         agreement: ConsentMode,
         interrupt: &InterruptFlag,
@@ -169,17 +185,31 @@ impl StartedMeasurement<'_> {
     fn take(&mut self, changed: bool, samples: usize) -> Result<ServiceWindow, String> {
         let interrupt = self.interrupt;
         let wait = |time: Duration| interrupt.wait(Some(time)).is_ok() && !interrupt.is_raised();
-        let window =
-            self.meter.window(changed, samples, self.sample, &wait).map_err(|error| error.to_string())?;
-        if interrupt.is_raised() {
-            return Err("the measurement was interrupted".to_owned());
+        let mut window = ServiceWindow { changed, samples: Vec::new() };
+        for _ in 0..samples {
+            let part =
+                self.meter.window(changed, 1, self.sample, &wait).map_err(|error| error.to_string())?;
+            if interrupt.is_raised() {
+                return Err("the measurement was interrupted".to_owned());
+            }
+            window.samples.extend(part.samples);
+            let Some(load) = self.load else { continue };
+            let clients = load.latest()?;
+            // Quantiles of several hosts cannot be joined.
+            if let (Some((Some(p50), Some(p99))), Some(sample)) =
+                (clients.map(|clients| (clients.p50, clients.p99)), window.samples.last_mut())
+            {
+                (sample.reply_p50_ns, sample.reply_p99_ns) = (Some(p50 as f64), Some(p99 as f64));
+            }
         }
         Ok(window)
     }
 
     /// Judges the windows, and adds the verdict to the journal, so that later plans refer to it.
     pub(crate) fn finish(self, store: &StateStore, tune: u64) -> Result<ChangeMeasurement> {
-        let measured = ChangeMeasurement::new(self.meter.service().clone(), self.order, self.windows);
+        let generated = self.load.map(|load| load.per_second);
+        let service = self.meter.service().clone();
+        let measured = ChangeMeasurement::new(service, self.order, generated, self.windows);
         store.lock()?.append(JournalRecord::Measured {
             tune,
             verdict: measured.verdict,

@@ -50,12 +50,18 @@ impl SshTestGenerators {
         Some(Self { sshds, program: program_there, ssh: format!("ssh -F {}", text(&config)) })
     }
 
+    /// Arguments that name the hosts, and how they are reached.
+    pub(crate) fn arguments(&self) -> [String; 6] {
+        let from = PORTS.map(|port| format!("ssh://root@198.18.0.100:{port}")).join(",");
+        let program = text(&self.program).to_owned();
+        ["--from".into(), from, "--ssh".into(), self.ssh.clone(), "--remote-program".into(), program]
+    }
+
     /// `linerate ladder` on the receiver, with the scene's journal.
     pub(crate) fn ladder(&self, scene: &TuneTestLab, arguments: &[&str]) -> Command {
-        let from = PORTS.map(|port| format!("ssh://root@198.18.0.100:{port}")).join(",");
         let mut command = scene.on_host(program());
-        command.args(["ladder", "--interface", "eth0", "--link", "10G", "--from", &from, "--ssh", &self.ssh]);
-        command.arg("--remote-program").arg(&self.program).arg("--state-dir").arg(scene.state());
+        command.args(["ladder", "--interface", "eth0", "--link", "10G"]).args(self.arguments());
+        command.arg("--state-dir").arg(scene.state());
         command
             .args(["--yes", "--quick", "--time", "1", "--json"])
             .arg(scene.path("report.json"))

@@ -1,43 +1,92 @@
 //! A change is measured on the service that runs: harm is found and undone, and an idle service is not measured.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::net::UdpSocket;
+use std::os::fd::AsFd as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
+use rustix::thread::LinkNameSpaceType;
 use serde_json::{Value, json};
 
 use super::scene::{TuneTestLab, output_text};
+use crate::ladder::generators::SshTestGenerators;
 use crate::schema::conforms;
 use crate::support::{machine, program, skip};
+
+/// How the clients of the server send.
+#[derive(Clone, Copy, PartialEq)]
+enum ClientLoad {
+    Idle,
+    Paced(&'static str),
+    /// Bursts that a receive buffer of the usual size takes whole, however late the server is.
+    Bursts,
+}
+
+const BURST: usize = 64;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// An echo server of a lab under load, until it is dropped.
 struct LoadedServer {
     children: Vec<Child>,
+    stop: Arc<AtomicBool>,
+    bursts: Option<JoinHandle<()>>,
 }
 
 impl LoadedServer {
-    fn start(scene: &TuneTestLab, rate: Option<&str>) -> Self {
+    fn start(scene: &TuneTestLab, load: ClientLoad) -> Self {
         let mut server = scene.on_host(program());
-        server.args(["serve", "echo", "--bind", "198.18.0.1:7777"]);
-        let mut children = vec![quiet(server)];
+        server.args(["serve", "echo", "--any", "--bind", "198.18.0.1:7777"]);
+        let mut loaded = Self { children: vec![quiet(server)], stop: Arc::default(), bursts: None };
         scene.shell("until ss -Hlun sport = 7777 | grep -q 7777; do sleep 0.05; done");
-        if let Some(rate) = rate {
-            let mut load = scene.on("sender0", program());
-            load.args([
-                "load",
-                "198.18.0.1:7777",
-                "--rate",
-                rate,
-                "--duration",
-                "120",
-                "--backend",
-                "socket",
-            ]);
-            children.push(quiet(load));
-            // The second line that begins so has the values.
-            scene.shell(
-                "until awk '/^Udp:/ { n = $2 } END { exit !(n > 100) }' /proc/net/snmp; do sleep 0.05; done",
-            );
+        match load {
+            ClientLoad::Idle => return loaded,
+            ClientLoad::Paced(rate) => {
+                let mut load = scene.on("sender0", program());
+                let pace = ["load", "198.18.0.1:7777", "--rate", rate, "--duration", "120"];
+                load.args(pace).args(["--backend", "socket"]);
+                loaded.children.push(quiet(load));
+            }
+            ClientLoad::Bursts => loaded.bursts = Some(loaded.send_bursts(scene)),
         }
-        Self { children }
+        // The second line that begins so has the values.
+        scene.shell(
+            "until awk '/^Udp:/ { n = $2 } END { exit !(n > 100) }' /proc/net/snmp; do sleep 0.05; done",
+        );
+        loaded
+    }
+
+    fn send_bursts(&self, scene: &TuneTestLab) -> JoinHandle<()> {
+        // Its network namespace is the sender's once it has printed something.
+        let mut inside = scene
+            .on("sender0", "sh")
+            .args(["-c", "echo; cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let mut printed = [0];
+        inside.stdout.as_mut().expect("a pipe").read_exact(&mut printed).expect("a line");
+        let namespace = File::open(format!("/proc/{}/ns/net", inside.id())).expect("a namespace");
+        drop(inside.stdin.take());
+        inside.wait().expect("it ends");
+        let stop = Arc::clone(&self.stop);
+        std::thread::spawn(move || {
+            let kind = Some(LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).expect("root");
+            let client = UdpSocket::bind("198.18.0.100:0").expect("a socket");
+            client.connect("198.18.0.1:7777").expect("a route");
+            while !stop.load(Ordering::Relaxed) {
+                for _ in 0..BURST {
+                    let _ = client.send(&[0; 100]);
+                }
+                std::thread::sleep(PAUSE);
+            }
+        })
     }
 }
 
@@ -47,6 +96,10 @@ fn quiet(mut command: Command) -> Child {
 
 impl Drop for LoadedServer {
     fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(bursts) = self.bursts.take() {
+            let _ = bursts.join();
+        }
         for child in self.children.iter_mut().rev() {
             let _ = child.kill();
             let _ = child.wait();
@@ -77,7 +130,7 @@ fn a_receive_buffer_that_loses_requests_is_worse_and_undone() {
     let test = "a_receive_buffer_that_loses_requests_is_worse_and_undone";
     let _machine = machine();
     let Some(scene) = TuneTestLab::up(test) else { return };
-    let _server = LoadedServer::start(&scene, Some("20k"));
+    let _server = LoadedServer::start(&scene, ClientLoad::Bursts);
     let plan = buffer_plan(&scene, "4096").expect("changes of receive buffers");
     assert!(!plan["changes"].as_array().expect("changes").is_empty(), "{plan}");
     let file = scene.save("plan.json", &plan);
@@ -105,7 +158,7 @@ fn alternated_changes_are_undone_and_made_again() {
     let test = "alternated_changes_are_undone_and_made_again";
     let _machine = machine();
     let Some(scene) = TuneTestLab::up(test) else { return };
-    let _server = LoadedServer::start(&scene, Some("5k"));
+    let _server = LoadedServer::start(&scene, ClientLoad::Paced("5k"));
     let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
     let file = scene.save("plan.json", &scene.plan_of(&[(queue, "0", "1")]));
     let output = scene.run("apply", &["--plan", &file, "--yes", "--measure=alternate", "--json", "-"]);
@@ -126,10 +179,43 @@ fn alternated_changes_are_undone_and_made_again() {
 }
 
 #[test]
+fn a_change_is_measured_under_generated_load() {
+    let test = "a_change_is_measured_under_generated_load";
+    let _machine = machine();
+    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
+    let _server = LoadedServer::start(&scene, ClientLoad::Idle);
+    let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
+    let file = scene.save("plan.json", &scene.plan_of(&[(queue, "0", "1")]));
+    let generators_arguments = generators.arguments();
+    let mut arguments = vec!["--plan", file.as_str(), "--yes", "--json", "-", "--target", "198.18.0.1:7777"];
+    arguments.extend(generators_arguments.iter().map(String::as_str));
+    let nobody = ["--from", "ssh://root@198.18.0.100:2299", "--target", "198.18.0.1:7777", "--rate", "4k"];
+    let (_, err) = scene.expect(2, "apply", &[&["--plan", &file, "--yes"][..], &nobody].concat());
+    assert!(err.contains("--from: ") && err.contains("2299"), "{err}");
+    assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus"), "0");
+    let output = scene.run("apply", &[&arguments[..], &["--rate", "4k"]].concat());
+    let (out, err) = output_text(&output);
+    if err.contains("CAP_BPF") || err.contains("Linux 6.3") {
+        return skip(test, err.trim());
+    }
+    let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    conforms(&document, "linerate.tune-apply/2");
+    let measured = &document["result"]["measurement"];
+    assert_eq!(measured["generated_per_second"], 4_000.0, "{out}{err}");
+    for offered in measured["offered_per_second"].as_array().expect("two rates") {
+        assert!((2_000.0..6_000.0).contains(&offered.as_f64().expect("a rate")), "{measured}");
+    }
+    let figures = measured["figures"].as_array().expect("figures");
+    assert!(figures.iter().any(|figure| figure["key"] == "reply_p99_ns"), "{measured}");
+    assert!(generators.processes().is_empty(), "the load ends with the measurement");
+}
+
+#[test]
 fn an_idle_service_is_not_measured_and_not_changed_if_it_has_to_be() {
     let test = "an_idle_service_is_not_measured_and_not_changed_if_it_has_to_be";
     let Some(scene) = TuneTestLab::up(test) else { return };
-    let _server = LoadedServer::start(&scene, None);
+    let _server = LoadedServer::start(&scene, ClientLoad::Idle);
     let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
     let file = scene.save("plan.json", &scene.plan_of(&[(queue, "0", "1")]));
     for option in ["--measure", "--keep-if-better"] {
