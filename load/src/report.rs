@@ -33,6 +33,36 @@ pub struct LoadReport {
     /// Share of the shortest run's time in which all merged runs sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap_ratio: Option<f64>,
+    /// The clock of a run with a start time: by adjtimex(2), or as another host measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockOffset>,
+}
+
+/// What is known about `CLOCK_REALTIME` of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ClockOffset {
+    /// By how much it is ahead of the clock that it was compared with. The kernel's own estimate has 0.
+    pub ahead_seconds: f64,
+    /// Largest error of that in either direction.
+    pub uncertain_seconds: f64,
+}
+
+impl ClockOffset {
+    /// The kernel's bound; `None` if it refuses to answer, as in some sandboxes.
+    pub fn of_kernel() -> Option<Self> {
+        let max_error_us = crate::sys::max_clock_error_us().ok()?;
+        Some(Self { ahead_seconds: 0.0, uncertain_seconds: max_error_us as f64 / 1e6 })
+    }
+
+    /// How far the clock may be off.
+    pub fn max_error_seconds(self) -> f64 {
+        self.ahead_seconds.abs() + self.uncertain_seconds
+    }
+
+    /// By how much the clock is ahead, ns; 0 while it may be right, as a measurement over a network is worse than NTP.
+    fn correction_ns(self) -> i64 {
+        if self.ahead_seconds.abs() <= self.uncertain_seconds { 0 } else { (self.ahead_seconds * 1e9) as i64 }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +74,11 @@ pub struct MergedRun {
     pub duration_seconds: f64,
     pub sent: u64,
     pub answered: u64,
+    /// Whether this generator was the limit.
+    #[serde(default)]
+    pub generator_bound: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockOffset>,
     pub generator: GeneratorDescription,
 }
 

@@ -86,6 +86,7 @@ pub(crate) fn envelope() -> Envelope<LoadReport> {
         missed: vec!["1.0 % of the requests were lost, over --max-loss 0.10 %".to_owned()],
         merged: Vec::new(),
         overlap_ratio: None,
+        clock: None,
     };
     of_sender(1_772_375_400, "--rate 1k", report).with_warnings([Warning::remark("a <warning> & more")])
 }

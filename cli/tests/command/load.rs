@@ -126,6 +126,7 @@ fn runs_that_start_together_merge_into_one() {
     let (document, a, b) = (document(&output), read(&a), read(&b));
     conforms(&document, "linerate.load/2");
     let (merged, a, b) = (&document["result"], &a["result"], &b["result"]);
+    assert!(a["clock"]["uncertain_seconds"].is_number(), "{a}");
     for key in ["sent", "answered", "lost", "duplicate", "corrupt"] {
         assert_eq!(count(merged, key), count(a, key) + count(b, key), "{key}");
     }
@@ -138,6 +139,22 @@ fn runs_that_start_together_merge_into_one() {
     let warned = document["warnings"].to_string().contains("overlap by");
     assert_eq!(overlap < 0.9, warned, "{document}");
     assert_self_contained(&fs::read_to_string(&html).expect("a page"));
+
+    assert!(merged["merged"].as_array().expect("runs").iter().all(|run| run["clock"].is_null()), "one host");
+    // As of another host, whose clock nothing adjusts.
+    let mut other = read(Path::new(names[1]));
+    other["host"]["name"] = "other".into();
+    other["result"]["clock"] = serde_json::json!({"ahead_seconds": 0.0, "uncertain_seconds": 16.0});
+    fs::write(names[1], other.to_string()).expect("written");
+    let doubtful = load(&["merge", names[0], names[1]]);
+    let shown = String::from_utf8_lossy(&doubtful.stdout);
+    assert!(shown.contains("may differ by") && shown.contains("was the limit"), "{shown}");
+    let refused = load(&["merge", names[0], names[1], "--max-clock-offset", "15s"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("its clock may be off by 16.000 s"),
+        "{refused:?}"
+    );
 
     let again = load(&["merge", names[0], names[0]]);
     assert_eq!(again.status.code(), Some(2));

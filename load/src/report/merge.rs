@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{LoadReport, MergedRun};
+use super::{ClockOffset, LoadReport, MergedRun};
 use crate::generator::GeneratorDescription;
 use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SendBursts, SlotInterval, SlotOutcome};
 
@@ -44,6 +44,7 @@ pub struct LoadPart {
 /// Merges runs. Counts are summed and distributions merged, so that the result is as if one
 /// generator had recorded all. Rates are summed if the runs overlap in time by 90 % of the
 /// shortest; otherwise they are averages from the first start to the last end, with a warning.
+/// Clocks that are known to be off are corrected; a warning says if they may differ by too much.
 /// Intervals are joined with the nearest in time; of their latency only the maximum is then known.
 /// Returns the warnings of the merge next to the result.
 ///
@@ -52,6 +53,9 @@ pub struct LoadPart {
 /// Fewer than two runs, different workloads, the same run twice.
 pub fn merge(parts: &[LoadPart]) -> Result<(LoadReport, Vec<String>), MergeError> {
     check(parts)?;
+    let merged = parts.iter().flat_map(LoadPart::runs).collect();
+    let doubt = ClockDoubt::of(parts);
+    let parts: &[LoadPart] = &parts.iter().map(LoadPart::by_right_clock).collect::<Vec<_>>();
     let overlap = overlap_ratio(parts);
     let mut warnings: Vec<String> = Vec::new();
     let concurrent = overlap >= LEAST_OVERLAP;
@@ -59,6 +63,13 @@ pub fn merge(parts: &[LoadPart]) -> Result<(LoadReport, Vec<String>), MergeError
         warnings.push(format!(
             "the runs overlap by {:.0} % of the shortest only: rates are over the whole stretch from the first start to the last end",
             overlap * 100.0
+        ));
+    }
+    if concurrent && overlap - doubt.seconds / shortest_ns(parts) as f64 * 1e9 < LEAST_OVERLAP {
+        warnings.push(format!(
+            "the clocks of {} may differ by {:.3} s, so that the runs may overlap by less than the result says",
+            doubt.names.join(" and "),
+            doubt.seconds
         ));
     }
     let outcome = merged_outcome(parts, concurrent, &mut warnings);
@@ -69,8 +80,9 @@ pub fn merge(parts: &[LoadPart]) -> Result<(LoadReport, Vec<String>), MergeError
         outcome,
         no_reply: parts.iter().all(|part| part.report.no_reply),
         missed: Vec::new(),
-        merged: parts.iter().flat_map(LoadPart::runs).collect(),
+        merged,
         overlap_ratio: Some(overlap),
+        clock: None,
     };
     Ok((merged, warnings))
 }
@@ -122,8 +134,42 @@ impl LoadPart {
             duration_seconds: outcome.duration.as_secs_f64(),
             sent: outcome.sent,
             answered: outcome.answered,
+            generator_bound: outcome.generator_bound,
+            clock: self.report.clock,
             generator: self.report.generator.clone(),
         }]
+    }
+
+    fn by_right_clock(&self) -> Self {
+        let mut part = self.clone();
+        let correction_ns = part.report.clock.map_or(0, ClockOffset::correction_ns);
+        let started = &mut part.report.outcome.started_realtime_ns;
+        *started = started.saturating_add_signed(correction_ns.saturating_neg());
+        part
+    }
+}
+
+/// The two runs whose clocks are least certain, and by how much they may differ.
+struct ClockDoubt<'p> {
+    names: Vec<&'p str>,
+    seconds: f64,
+}
+
+impl<'p> ClockDoubt<'p> {
+    fn of(parts: &'p [LoadPart]) -> Self {
+        let known = parts.iter().filter_map(|part| Some((part.name.as_str(), part.report.clock?)));
+        let mut errors: Vec<(&str, f64)> = known
+            .map(|(name, clock)| {
+                let corrected = clock.correction_ns() != 0;
+                (name, if corrected { clock.uncertain_seconds } else { clock.max_error_seconds() })
+            })
+            .collect();
+        errors.sort_by(|one, other| other.1.total_cmp(&one.1));
+        errors.truncate(2);
+        Self {
+            names: errors.iter().map(|(name, _)| *name).collect(),
+            seconds: errors.iter().map(|(_, seconds)| seconds).sum(),
+        }
     }
 }
 
@@ -138,8 +184,11 @@ fn stretches(parts: &[LoadPart]) -> impl Iterator<Item = (u128, u128)> {
 fn overlap_ratio(parts: &[LoadPart]) -> f64 {
     let last_start = stretches(parts).map(|(began, _)| began).max().unwrap_or(0);
     let first_end = stretches(parts).map(|(_, ended)| ended).min().unwrap_or(0);
-    let shortest = stretches(parts).map(|(began, ended)| ended - began).min().unwrap_or(1).max(1);
-    first_end.saturating_sub(last_start) as f64 / shortest as f64
+    first_end.saturating_sub(last_start) as f64 / shortest_ns(parts) as f64
+}
+
+fn shortest_ns(parts: &[LoadPart]) -> u128 {
+    stretches(parts).map(|(began, ended)| ended - began).min().unwrap_or(1).max(1)
 }
 
 fn merged_outcome(parts: &[LoadPart], concurrent: bool, warnings: &mut Vec<String>) -> SlotOutcome {

@@ -71,6 +71,7 @@ fn run(began: f64, latencies: &[u64], lost: u64) -> LoadReport {
         missed: Vec::new(),
         merged: Vec::new(),
         overlap_ratio: None,
+        clock: None,
     }
 }
 
@@ -162,6 +163,27 @@ fn runs_one_after_the_other_do_not_add_up_to_a_rate() {
     assert!(warnings[0].contains("overlap by 0 %"), "{warnings:?}");
     let begins: Vec<f64> = both.outcome.intervals.iter().map(|interval| interval.begins_seconds).collect();
     assert_eq!(begins, [0.0, 1.0, 6.0, 7.0]);
+}
+
+#[test]
+fn clocks_that_are_off_are_corrected_and_uncertain_ones_are_told() {
+    let of = |began: f64, ahead_seconds: f64, uncertain_seconds: f64| {
+        let mut one = run(began, &[10_000], 0);
+        one.clock = Some(ClockOffset { ahead_seconds, uncertain_seconds });
+        one
+    };
+    // A minute ahead, and at the same time in truth.
+    let (both, warnings) = merged(&[of(0.0, 0.001, 0.002), of(60.0, 60.0, 0.002)]);
+    assert_eq!(both.overlap_ratio, Some(1.0));
+    assert!(warnings.is_empty(), "{warnings:?}");
+    assert_eq!(
+        (both.merged[1].started_realtime_ns, both.merged[1].clock.map(|clock| clock.ahead_seconds)),
+        (1_060 * SECOND, Some(60.0))
+    );
+    // A tenth of two seconds may be missing.
+    let (both, warnings) = merged(&[of(0.0, 0.0, 0.15), of(0.0, 0.05, 0.1), of(0.0, 0.0, 0.01)]);
+    assert_eq!(both.overlap_ratio, Some(1.0));
+    assert!(warnings[0].starts_with("the clocks of a and b may differ by 0.300 s"), "{warnings:?}");
 }
 
 #[test]

@@ -3,10 +3,12 @@
 #![allow(unsafe_code)]
 
 mod batch;
+mod clock;
 mod socket;
 pub(crate) mod xdp;
 
 pub(crate) use batch::{ReceiveBatch, Received, SendBatch};
+pub(crate) use clock::max_clock_error_us;
 pub(crate) use socket::{
     configured_cpus, forbid_fragments, force_receive_buffer, path_mtu, receive_drops, request_receive_stamps,
 };

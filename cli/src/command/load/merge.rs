@@ -2,8 +2,9 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use linerate_load::report::{self, LoadPart, LoadReport};
 
@@ -11,12 +12,16 @@ use super::run::exit;
 use crate::command::results::ResultArgs;
 use crate::envelope::Envelope;
 use crate::origin::{HostSummary, Warning};
+use crate::quantity;
 
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
     /// Files written by `linerate load --json`
     #[arg(value_name = "FILE", required = true, num_args = 2..)]
     files: Vec<String>,
+    /// Refuse runs of hosts whose clocks may be off by more, such as 50ms
+    #[arg(long, value_name = "TIME", value_parser = quantity::parse_duration)]
+    max_clock_offset: Option<Duration>,
     #[command(flatten)]
     results: ResultArgs,
 }
@@ -36,6 +41,12 @@ impl MergeArgs {
             hosts.extend(host.name.filter(|host| !hosts.contains(host)));
             parts.push(LoadPart { name: name.clone(), argv, report: result });
         }
+        if hosts.len() < 2 {
+            // They share one clock.
+            parts.iter_mut().for_each(|part| part.report.clock = None);
+        } else if let Some(most) = self.max_clock_offset {
+            parts.iter().try_for_each(|part| check_clock(part, most))?;
+        }
         let (merged, more) = report::merge(&parts)?;
         let host = HostSummary { name: (!hosts.is_empty()).then(|| hosts.join(", ")), ..Default::default() };
         warnings.extend(more.into_iter().map(Warning::remark));
@@ -44,4 +55,17 @@ impl MergeArgs {
         targets.write(&envelope)?;
         Ok(exit(envelope.result.outcome.answered > 0))
     }
+}
+
+fn check_clock(part: &LoadPart, most: Duration) -> Result<()> {
+    let LoadPart { name, report, .. } = part;
+    let clock = report.clock.with_context(|| {
+        format!("{name}: the error of its clock is unknown; run linerate load with --start-at")
+    })?;
+    let (error, most) = (clock.max_error_seconds(), most.as_secs_f64());
+    ensure!(
+        error <= most,
+        "{name}: its clock may be off by {error:.3} s, over --max-clock-offset {most} s: synchronize it by NTP"
+    );
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use linerate_load::report::LoadReport;
+use linerate_load::report::{ClockOffset, LoadReport};
 use linerate_load::{PacingMode, SlotOutcome};
 
 use super::arguments::LimitArgs;
@@ -34,8 +34,9 @@ impl LoadRun {
         let fine = (outcome.answered > 0 || no_reply) && missed.is_empty();
         let started = Some(outcome.started_unix_seconds());
         let generator = self.generator.describe();
-        let report =
-            LoadReport { generator, outcome, no_reply, missed, merged: Vec::new(), overlap_ratio: None };
+        let clock = slot.start_at_realtime_ns.and_then(|_| ClockOffset::of_kernel());
+        let merged = Vec::new();
+        let report = LoadReport { generator, outcome, no_reply, missed, merged, overlap_ratio: None, clock };
         self.finish(started, report, warnings)?;
         Ok(exit(fine))
     }

@@ -131,8 +131,15 @@ fn answer(
         Ok(outcome) => {
             let generator = generator.describe();
             let (missed, merged) = (Vec::new(), Vec::new());
-            let report =
-                LoadReport { generator, outcome, no_reply: false, missed, merged, overlap_ratio: None };
+            let report = LoadReport {
+                generator,
+                outcome,
+                no_reply: false,
+                missed,
+                merged,
+                overlap_ratio: None,
+                clock: None,
+            };
             RemoteAnswer::Done { slot, report: Box::new(report) }
         }
         Err(error) => RemoteAnswer::Failed {
