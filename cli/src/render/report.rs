@@ -16,6 +16,7 @@ use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
 use linerate_tune::report::TuneApplyReport;
 use linerate_tune::transaction::UndoReport;
 
+use crate::command::report::fleet::FleetReport;
 use crate::command::report::reading::{ResultFile, ResultFiles, UnreadFile};
 use crate::document::Document;
 use crate::envelope::CommandResult as _;
@@ -95,6 +96,7 @@ impl OrderedResults {
 fn rank(document: &Document) -> u8 {
     match document.origin.schema.as_str() {
         _ if document.has_path() => 0,
+        FleetReport::SCHEMA => 0,
         linerate_tune::plan::SCHEMA
         | TuneApplyReport::SCHEMA
         | UndoReport::SCHEMA

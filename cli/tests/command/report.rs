@@ -96,5 +96,13 @@ fn a_thousand_hosts_are_one_page_in_512_mib() {
     let outlier = &report["result"]["outliers"];
     assert_eq!(outlier.as_array().map(Vec::len), Some(1), "{outlier}");
     assert_eq!((&outlier[0]["host"], &outlier[0]["value"]), (&"host5".into(), &"made-up".into()));
-    assert!(fs::read_to_string(page).expect("a page").contains("host999"));
+    assert!(fs::read_to_string(&page).expect("a page").contains("host999"));
+
+    // The document of a fleet is a result as others are.
+    fs::write(&page, &limited.stdout).expect("written");
+    let again = linerate(&["report", &page]);
+    assert!(
+        String::from_utf8_lossy(&again.stdout).contains("1000 hosts: 2 without a diagnosis"),
+        "{again:?}"
+    );
 }

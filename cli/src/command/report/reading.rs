@@ -21,6 +21,7 @@ use linerate_tune::transaction::UndoReport;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::fleet::FleetReport;
 use crate::document::Document;
 use crate::envelope::{CommandResult, Envelope};
 use crate::view::doctor::DoctorResult;
@@ -122,7 +123,8 @@ pub(super) struct DocumentOrigin {
 type Reader = fn(&str) -> Result<Document>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 20] = [
+const READERS: [(&str, Reader); 21] = [
+    (FleetReport::SCHEMA, enveloped::<FleetReport>),
     (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
     (PathsReport::SCHEMA, enveloped::<PathsReport>),

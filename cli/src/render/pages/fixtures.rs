@@ -9,6 +9,7 @@ use linerate_load::report::{OverloadReport, RampReport, SearchReport};
 use linerate_trace::drops::{DropsResult, PacketAccounting};
 use serde_json::{Value, json};
 
+use crate::command::report::fleet::{self, FleetHost, FleetReport};
 use crate::command::report::reading;
 use crate::envelope::Envelope;
 use crate::origin::{HostSummary, Warning};
@@ -36,6 +37,7 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
     for (name, fixture) in [("doctor", "million-packets"), ("doctor-nodes", "makita-2016")] {
         pages.push((name, html::page(&doctor::tests::diagnosed(fixture).document())));
     }
+    pages.push(("fleet", html::page(&fleet(directory).document())));
     pages.push(("report", Ok(report(directory, true))));
     pages.push(("report-no-path", Ok(report(directory, false))));
     pages
@@ -130,6 +132,40 @@ fn drops(lossy: bool) -> Envelope<DropsResult> {
         }
     }
     Envelope::new(HostSummary::default(), Some(1_772_375_600), DropsResult::new(ledger))
+}
+
+/// Twelve hosts that have each kind of figure; one is unlike the others, and one has no result.
+fn fleet(directory: &Path) -> Envelope<FleetReport> {
+    let directory = directory.join("fleet");
+    for number in 1..=12 {
+        let host = directory.join(format!("host{number}"));
+        fs::create_dir_all(&host).expect("a directory");
+        let write =
+            |name: &str, value: Value| fs::write(host.join(name), value.to_string()).expect("written");
+        if number == 3 {
+            write("error.txt", json!("no route to <host>"));
+            continue;
+        }
+        let mut cost = json_of(&made_up_cost::envelope());
+        cost["host"]["kernel"] = if number == 7 { "6.1.0-<b>odd</b>" } else { "6.12.0-1-amd64" }.into();
+        write("doctor.json", json_of(&doctor::tests::diagnosed("makita-2016")));
+        write("search.json", json_of(&search()));
+        write("ladder.json", json_of(&made_up::ladder_run()));
+        write("drops.json", json_of(&drops(number == 7)));
+        write("z-cost.json", cost);
+    }
+    let report = fleet::read(&directory).expect("read");
+    let all_known =
+        |host: &FleetHost| host.figures.named().iter().filter(|(_, figure)| figure.is_some()).count() >= 5;
+    assert!(report.hosts.iter().all(|host| all_known(host) || host.name == "host3"), "{report:?}");
+    let unlike: Vec<&str> = report
+        .outliers
+        .iter()
+        .filter(|outlier| outlier.host == "host7")
+        .map(|outlier| outlier.what.as_str())
+        .collect();
+    assert_eq!(unlike, ["kernel", "counted losses per second"], "{:?}", report.outliers);
+    Envelope::new(HostSummary::default(), Some(1_772_375_700), report)
 }
 
 /// Each kind of result in a file, and what there is no page for.
