@@ -74,6 +74,15 @@ impl DoctorArgs {
         if let Some(wanted) = &self.explain {
             return explain::explain(wanted).map(|()| ExitCode::SUCCESS);
         }
+        let outcome = self.diagnose();
+        if let (Err(error), DoctorOutput::NodeProblemDetector) = (&outcome, self.output) {
+            // Standard output is the message of the status Unknown, too.
+            output::print(&line(&output::one_line(error)))?;
+        }
+        outcome
+    }
+
+    fn diagnose(&self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
         let interrupt = InterruptFlag::install()?;
         let readings = ObservedHost::open(&self.sight, false)?.read(&interrupt)?;
@@ -97,6 +106,9 @@ fn message(diagnosis: &Diagnosis, least: Severity) -> String {
     let found = diagnosis.findings.iter().filter(|finding| finding.severity >= least);
     let ids: Vec<&str> = found.map(|finding| finding.id).collect();
     let all = format!("{}: {}", count_with_noun(ids.len(), "finding"), ids.join(", "));
-    let line: String = all.trim_end_matches(": ").chars().take(LONGEST_MESSAGE).collect();
-    line + "\n"
+    line(all.trim_end_matches(": "))
+}
+
+fn line(message: &str) -> String {
+    message.chars().take(LONGEST_MESSAGE).chain(['\n']).collect()
 }
