@@ -202,7 +202,13 @@ pub(crate) struct RunCounting {
 impl RunCounting {
     /// Each run then takes two clock reads longer.
     pub(crate) fn start(what: &'static str) -> Result<Self, TraceError> {
-        let descriptor = enable_stats(Stats::RunTime).map_err(|error| failed(what, error))?;
+        let timing = "timing BPF programs (BPF_ENABLE_STATS)";
+        let descriptor = enable_stats(Stats::RunTime).map_err(|error| match failed(what, error) {
+            TraceError::NotPermitted { .. } => {
+                TraceError::NotPermitted { what: timing, capabilities: "CAP_SYS_ADMIN" }
+            }
+            other => other,
+        })?;
         Ok(Self { _descriptor: descriptor })
     }
 }

@@ -18,14 +18,23 @@ use crate::programs::{cargo, find};
 const LARGEST_BYTES: u64 = 40_000_000;
 const TARGET: &str = target();
 /// Commands, and the capabilities that docs/containers.md names for them.
-const TRIALS: [(&str, &str); 3] = [
-    ("doctor --host-root /host --json -", "+sys_chroot,+sys_ptrace,+dac_read_search"),
-    ("export --host-root /host --once", "+sys_chroot,+sys_ptrace,+dac_read_search"),
+const TRIALS: [(&str, &str); 7] = [
+    ("doctor --host-root /host --json -", ",+sys_chroot,+sys_ptrace,+dac_read_search"),
+    ("export --host-root /host --once", ",+sys_chroot,+sys_ptrace,+dac_read_search"),
     (
         "export --host-root /host --once --with drops,cost",
-        "+sys_chroot,+sys_ptrace,+dac_read_search,+bpf,+perfmon",
+        ",+sys_chroot,+sys_ptrace,+dac_read_search,+bpf,+perfmon",
     ),
+    ("drops --port 9 --duration 0.5", ",+bpf,+perfmon"),
+    ("cost --duration 0.5", ",+bpf,+perfmon"),
+    ("load 127.0.0.1:9 --rate 10 --duration 0.2 --no-reply --quiet", ""),
+    ("tune apply --plan /tmp/plan.json --yes", ",+net_admin"),
 ];
+/// A change that only the network namespace of the trials sees.
+const PLAN: &str = r#"{"schema": "linerate.plan/1", "version": "0.1.0", "goal": "trial", "devices": [], "cpus": [],
+ "layouts": [], "agreements": [], "left": [], "changes": [{"setting": {"sysctl": "net.ipv4.ip_default_ttl"}, "from": "64",
+ "to": "63", "why": "a trial", "findings": [], "effect": null, "source": null, "risk": null, "interrupts": "nothing",
+ "claims": []}]}"#;
 
 /// Build the OCI image, and try it.
 #[derive(Debug, Args)]
@@ -33,7 +42,7 @@ pub(crate) struct ImageCommand {
     /// The image's program; without it a static one is built.
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Run doctor and export from the image with the capabilities that they require, and no others. Takes root.
+    /// Run commands from the image with the capabilities that they require, and no others. Takes root.
     #[arg(long)]
     test: bool,
 }
@@ -159,7 +168,8 @@ fn descriptor(media_type: &str, data: &[u8]) -> Value {
     json!({ "mediaType": media_type, "digest": format!("sha256:{}", digest(data)), "size": data.len() })
 }
 
-/// Runs commands in the image's root, with the host's root at /host, and with the named capabilities only.
+/// Runs the image's program with the named capabilities only. What looks at the host runs in the image's root, with the
+/// host's root at /host.
 fn try_image(layer: &[u8]) -> Result<()> {
     const AROUND: &str = r#"
 set -eu
@@ -167,23 +177,29 @@ mount --make-rprivate /
 mkdir -p "$1/proc" "$1/sys"
 mount --rbind / "$1/host"
 mount --rbind /proc "$1/proc"
-mount --rbind /sys "$1/sys"
+mount -t sysfs sysfs "$1/sys"
+ip link set lo up
 root=$1 capabilities=$2
 shift 2
-exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set="-all,$capabilities" unshare --root="$root" /usr/bin/linerate "$@"
+case $capabilities in
+*sys_chroot*) set -- unshare --root="$root" /usr/bin/linerate "$@" ;;
+*) mount -t tmpfs none /var/lib; mount --bind "$root/tmp" /tmp; set -- "$root/usr/bin/linerate" "$@" ;;
+esac
+exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set="-all$capabilities" --no-new-privs "$@"
 "#;
     let root = tempfile::tempdir_in("/var/tmp")?;
     tar::Archive::new(layer).unpack(root.path())?;
+    fs::write(root.path().join("tmp/plan.json"), PLAN)?;
     for (command, capabilities) in TRIALS {
         let mut unshare = Command::new("unshare");
-        unshare.args(["--mount", "sh", "-c", AROUND, "sh"]).arg(root.path()).arg(capabilities);
+        unshare.args(["--mount", "--net", "sh", "-c", AROUND, "sh"]).arg(root.path()).arg(capabilities);
         let output = unshare.args(command.split(' ')).output().context("run unshare (util-linux)")?;
         let told = String::from_utf8_lossy(&output.stderr);
         let fine = output.status.code().is_some_and(|code| code < 2)
             && !output.stdout.is_empty()
             && !told.contains(" is off: ");
         ensure!(fine, "linerate {command} with {capabilities}: {}: {told}", output.status);
-        println!("linerate {command}: works with {capabilities} and no other capability");
+        println!("linerate {command}: works with the capabilities '{capabilities}' and no others");
     }
     Ok(())
 }

@@ -54,7 +54,8 @@ impl<'h> HeadroomSession<'h> {
     /// Starts to count the datagrams of a port in the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`TraceError::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`TraceError::NotHere`] before Linux 6.3.
+    /// [`TraceError::NotPermitted`] without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, [`TraceError::NotHere`]
+    /// before Linux 6.3.
     pub fn start(host: &'h Host, port: u16) -> Result<Self, TraceError> {
         let program = HeadroomProgram::start(port)?;
         let last = HostCounters::read(host, &program)?;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use linerate_host::Host;
-use linerate_tune::boost::replicas;
+use linerate_tune::boost::replicas::{self, ReplicaError};
 
 use super::apply::must_be_root;
 use super::arguments::BoostTargetArgs;
@@ -34,7 +34,11 @@ pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
 /// Ends the copies that a killed `boost run` left; whether there were any.
 fn end_leftovers(port: Option<u16>) -> Result<bool> {
     let host = Host::live();
-    let removed = replicas::remove_leftovers(&host, port)?;
+    let removed = match replicas::remove_leftovers(&host, port) {
+        // A container may see none, and has no copies then.
+        Err(ReplicaError::NoCgroups { .. }) => return Ok(false),
+        removed => removed?,
+    };
     for leftover in &removed {
         output::print(&view::boost::replicas::removed(leftover))?;
     }
