@@ -4,6 +4,7 @@ import time
 
 from ansible import context
 from ansible.plugins.action import ActionBase
+from ansible_collections.linerate.linerate.plugins.module_utils.command import part
 
 
 class ActionModule(ActionBase):
@@ -14,8 +15,8 @@ class ActionModule(ActionBase):
         forks = context.CLIARGS.get("forks") or 5
         if forks < len(hosts):
             return {**result, "failed": True, "msg": "%d generators need --forks %d" % (len(hosts), len(hosts))}
-        clock = self.clock()
         bound = float(args.pop("max_clock_offset", 0.05))
+        clock = args.get("clock") or self.clock()
         if clock is None:
             return {**result, "failed": True, "msg": "the host's clock cannot be read: date +%s.%N prints no number"}
         result["clock"] = clock
@@ -23,9 +24,10 @@ class ActionModule(ActionBase):
         if off > bound:
             msg = "the clock is %(ahead_seconds).3f s ahead of the controller's (+-%(uncertain_seconds).3f s)" % clock
             return {**result, "failed": True, "msg": msg + "; at most %.3f s are allowed" % bound}
-        rate = float(args["rate"])
-        index = hosts.index(task_vars["inventory_hostname"])
-        args.update(rate=rate / len(hosts), start_at=float(args["start_at"]) + index / rate)
+        if "start_at" not in args:
+            return result
+        whole = [float(args.get(key, 10)) for key in ("rate", "duration", "start_at")]
+        args.update(part(*whole, hosts.index(task_vars["inventory_hostname"]), len(hosts)), clock=clock)
         done = self._execute_module("linerate.linerate.linerate_load", args, task_vars=task_vars)
         return {**result, **done}
 

@@ -1,5 +1,7 @@
 """Runs linerate and reads its documents."""
+import contextlib
 import json
+import os
 
 SCOPE = {
     "program": {"type": "str", "default": "linerate"},
@@ -30,6 +32,12 @@ def options(**named):
     return words
 
 
+def part(rate, duration, start_at, index, count):
+    """The arguments of one of `count` generators: every `count`-th request of the schedule of one."""
+    share = (round(rate * duration) - index + count - 1) // count
+    return {"rate": rate / count, "duration": share * count / rate, "start_at": start_at + index / rate}
+
+
 class Linerate:
     """The program on this host."""
 
@@ -48,7 +56,7 @@ class Linerate:
         return status, out, err.strip()
 
     def fail(self, err, **more):
-        lines = err.splitlines() or ["linerate failed and printed no reason"]
+        lines = err.splitlines() or ["linerate ended with status %s and printed no reason" % more.get("rc")]
         self.module.fail_json(msg=lines[-1], stderr=err, **more)
 
     def document(self, schema, *words):
@@ -64,6 +72,18 @@ class Linerate:
                 % (document.get("version"), document.get("schema"), schema)
             )
         return document, status, err
+
+    def save(self, document, path):
+        """Writes a document whole, or not at all."""
+        part = path + ".part"
+        try:
+            with open(part, "w", encoding="utf-8") as file:
+                json.dump(document, file)
+            os.replace(part, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+            self.module.fail_json(msg="cannot write %s: %s" % (path, error.strerror))
 
 
 class Changes(Linerate):

@@ -22,7 +22,6 @@ severities: {description: Number of findings by severity., type: dict, returned:
 """
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.linerate.linerate.plugins.module_utils.command import SCOPE, Linerate, options
-import json
 
 SEVERITIES = ["high", "medium", "low", "note"]
 
@@ -40,8 +39,7 @@ def main():
     severities = {level: sum(found["severity"] == level for found in findings) for level in SEVERITIES}
     result = {"findings": findings, "severities": severities, "ansible_facts": {"linerate_findings": findings}}
     if module.params["dest"]:
-        with open(module.params["dest"], "w", encoding="utf-8") as file:
-            json.dump(document, file)
+        linerate.save(document, module.params["dest"])
     limit = module.params["fail_on"]
     failing = [found for found in findings if limit and SEVERITIES.index(found["severity"]) <= SEVERITIES.index(limit)]
     if failing:
