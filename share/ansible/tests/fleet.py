@@ -257,7 +257,8 @@ def test_capacity(fleet):
     for rate, one in zip(rates, merged):
         starts = sorted(run["started_realtime_ns"] for run in one["merged"])
         apart = [(later - earlier) * rate / 1e9 for earlier, later in zip(starts, starts[1:])]
-        assert one["sent"] == rate * 2 and len(apart) == 3 and all(abs(step - 1) < 0.01 for step in apart), one
+        assert one["sent"] == rate * 2 or one["generator_bound"], one
+        assert len(apart) == 3 and all(abs(step - 1) < 0.01 for step in apart), one
         assert one["overlap_ratio"] > 0.9 and all(run["clock"]["uncertain_seconds"] for run in one["merged"]), one
     # Bad generators are named, and excluded if that is the policy.
     fleet.serve("host1")
