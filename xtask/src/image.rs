@@ -28,7 +28,7 @@ const TRIALS: [(&str, &str); 7] = [
     ("drops --port 9 --duration 0.5", ",+bpf,+perfmon"),
     ("cost --duration 0.5", ",+bpf,+perfmon"),
     ("load 127.0.0.1:9 --rate 10 --duration 0.2 --no-reply --quiet", ""),
-    ("tune apply --plan /tmp/plan.json --yes", ",+net_admin"),
+    ("tune apply --plan /var/lib/plan.json --yes", ",+net_admin"),
 ];
 /// A change that only the network namespace of the trials sees.
 const PLAN: &str = r#"{"schema": "linerate.plan/1", "version": "0.1.0", "goal": "trial", "devices": [], "cpus": [],
@@ -174,16 +174,21 @@ fn try_image(layer: &[u8]) -> Result<()> {
     const AROUND: &str = r#"
 set -eu
 mount --make-rprivate /
-mkdir -p "$1/proc" "$1/sys"
-mount --rbind / "$1/host"
-mount --rbind /proc "$1/proc"
-mount -t sysfs sysfs "$1/sys"
-ip link set lo up
 root=$1 capabilities=$2
 shift 2
 case $capabilities in
-*sys_chroot*) set -- unshare --root="$root" /usr/bin/linerate "$@" ;;
-*) mount -t tmpfs none /var/lib; mount --bind "$root/tmp" /tmp; set -- "$root/usr/bin/linerate" "$@" ;;
+*sys_chroot*)
+    mkdir -p "$root/proc" "$root/sys"
+    mount --rbind / "$root/host"
+    mount --rbind /proc "$root/proc"
+    mount --rbind /sys "$root/sys"
+    set -- unshare --root="$root" /usr/bin/linerate "$@" ;;
+*)
+    mount -t sysfs sysfs /sys
+    mount -t tmpfs none /var/lib
+    ip link set lo up
+    cp "$root/tmp/plan.json" /var/lib
+    set -- "$root/usr/bin/linerate" "$@" ;;
 esac
 exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set="-all$capabilities" --no-new-privs "$@"
 "#;
@@ -191,8 +196,9 @@ exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set="-all$capabiliti
     tar::Archive::new(layer).unpack(root.path())?;
     fs::write(root.path().join("tmp/plan.json"), PLAN)?;
     for (command, capabilities) in TRIALS {
+        let network = if capabilities.contains("sys_chroot") { "--mount" } else { "--net" };
         let mut unshare = Command::new("unshare");
-        unshare.args(["--mount", "--net", "sh", "-c", AROUND, "sh"]).arg(root.path()).arg(capabilities);
+        unshare.args(["--mount", network, "sh", "-c", AROUND, "sh"]).arg(root.path()).arg(capabilities);
         let output = unshare.args(command.split(' ')).output().context("run unshare (util-linux)")?;
         let told = String::from_utf8_lossy(&output.stderr);
         let fine = output.status.code().is_some_and(|code| code < 2)
