@@ -83,6 +83,30 @@ def test_diagnose(fleet):
     assert fleet.settings() == before
 
 
+# Failures by severity, and the fact.
+SEVERITIES = """
+- hosts: all
+  gather_facts: false
+  module_defaults: {linerate.linerate.linerate_doctor: {program: '{{ linerate_program }}'}}
+  tasks:
+    - linerate.linerate.linerate_doctor: {fail_on: note}
+      register: strict
+      ignore_errors: true
+    - linerate.linerate.linerate_doctor:
+      register: counted
+      failed_when: counted.severities.note > 99
+    - ansible.builtin.assert:
+        that: [strict is failed, counted is not failed, counted.severities.note > 0, linerate_findings == counted.findings]
+"""
+
+
+def test_severities(fleet):
+    playbook = fleet.directory / "severities.yml"
+    playbook.write_text(SEVERITIES)
+    _, output, status = fleet.play(str(playbook), fleet.inventory(HOSTS[:1]), {})
+    assert status == 0, output
+
+
 def test_bad(fleet):
     """Hosts that cannot be tuned are named and left as they are, and the others are tuned."""
     hosts = HOSTS[:8]
