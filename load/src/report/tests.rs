@@ -181,9 +181,9 @@ fn clocks_that_are_off_are_corrected_and_uncertain_ones_are_told() {
         (1_060 * SECOND, Some(60.0))
     );
     // A tenth of two seconds may be missing.
-    let (both, warnings) = merged(&[of(0.0, 0.0, 0.15), of(0.0, 0.05, 0.1), of(0.0, 0.0, 0.01)]);
+    let (both, warnings) = merged(&[of(0.0, 0.0, 0.16), of(0.0, 0.05, 0.1), of(0.0, 0.0, 0.01)]);
     assert_eq!(both.overlap_ratio, Some(1.0));
-    assert!(warnings[0].starts_with("the clocks of a and b may differ by 0.300 s"), "{warnings:?}");
+    assert!(warnings[0].starts_with("the clocks of a and b may differ by 0.310 s"), "{warnings:?}");
 }
 
 #[test]
