@@ -84,11 +84,16 @@ impl ReplicaSet {
         self.enlarge_buffers(groups.keys())?;
         let Some(takeover) = &self.takeover else { return Ok(()) };
         let lock = takeover.lock()?;
+        let addresses: BTreeSet<SocketAddr> = takeover.addresses().collect();
         let mut steered = Vec::new();
         for (local, sockets) in groups {
             let result = self.placement.steer(&self.host, local, &sockets);
-            if let (Err(why), true) = (&result, takeover.addresses().any(|old| old == local)) {
-                return Err(ReplicaError::NotSteered { why: why.clone() });
+            if let (Err(why), true) = (&result, addresses.contains(&local)) {
+                // One may have been closed meanwhile: then the next turn steers to the others.
+                return match self.has_closed_sockets(local, &sockets)? {
+                    true => Ok(()),
+                    false => Err(ReplicaError::NotSteered { why: why.clone() }),
+                };
             }
             steered.push((local, sockets, result));
         }
