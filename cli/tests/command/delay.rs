@@ -88,7 +88,7 @@ fn a_server_on_loopback_is_timed() {
         assert!(times.is_sorted() && times[0] > 0, "{times:?}");
         assert!(result["reasons"].as_array().is_some_and(|reasons| !reasons.is_empty()), "{result}");
         assert!(fs::read_to_string(&page).expect("a page").contains("read to reply"));
-        let output = linerate(&["delay", "--port", port, "--trace", "20ms", "--out", &timeline]);
+        let output = linerate(&["delay", "--port", port, "--trace", "5ms", "--out", &timeline]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let written: Value = serde_json::from_slice(&fs::read(&timeline).expect("a file")).expect("JSON");
         let arrows = written["traceEvents"].as_array().expect("events").iter().filter(|it| it["ph"] == "f");

@@ -1,9 +1,8 @@
 //! Our own server, started plain and boosted, against the same started with its own steering and pinning.
 
 use linerate_load::stats::compare;
-use serde_json::Value;
 
-use super::scene::{ADDRESS, BoostServersTestHost, tell};
+use super::scene::{ADDRESS, BUSY_RATE, BoostServersTestHost, count, tell};
 use super::traces::steering;
 use crate::support::{machine, program};
 
@@ -46,9 +45,12 @@ fn a_plain_server_boosted_does_as_well_as_one_that_steers_itself() {
     host.serve(STEERED, program(), &["serve", "echo", "--bind", &bind(STEERED), "--sockets", "ebpf"]);
     let port = PLAIN.to_string();
 
-    let load = host.loading(PLAIN, 5_000.0, &[]);
+    let full = host.full_buffers();
+    let load = host.loading(PLAIN, BUSY_RATE, &[]);
     host.expect(0, &["--port", &port, "apply", "--yes", "--look", "1"]);
-    assert_eq!(load.end()["lost"], Value::from(0));
+    // What is lost otherwise is lost by us.
+    let lost = count(&load.end(), "lost");
+    assert!(lost <= host.full_buffers() - full, "{lost}");
     assert_eq!(steering(&host, PLAIN)[0].1, "\"cpu\"");
 
     let (rounds, seconds) = effort();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scene::{BoostServersTestHost, count, expected};
+use super::scene::{BUSY_RATE, BoostServersTestHost, count, expected};
 use super::traces::traces;
 use crate::support::machine;
 use crate::tune::scene::output_text;
@@ -18,7 +18,7 @@ fn a_boost_that_silences_clients_is_undone() {
     host.spread();
     let port = PORT.to_string();
     let pid = host.serve(PORT, server, &[&port, "--stateful"]);
-    let load = host.loading(PORT, 2_000.0, &[]);
+    let load = host.loading(PORT, BUSY_RATE, &[]);
     let before = traces(&host, pid, PORT);
     let output = host.boost(&["--port", &port, "apply", "--yes", "--look", "0.5", "--json", "-"]).output();
     let output = output.expect("the command starts");
@@ -35,6 +35,8 @@ fn a_boost_that_silences_clients_is_undone() {
     let outcome = load.end();
     let last = outcome["intervals"].as_array().expect("intervals").iter().rev().skip(1).take(3);
     for interval in last {
-        assert!(count(interval, "sent") > 0 && interval["sent"] == interval["answered"], "{interval}");
+        let [sent, answered] = ["sent", "answered"].map(|key| count(interval, key));
+        // A full buffer may lose some.
+        assert!(sent > 0 && answered * 10 >= sent * 9, "{interval}");
     }
 }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::nsd::{NsdTestServer, PORT};
-use super::scene::{BoostServersTestHost, count, signal, tell, within};
+use super::scene::{BUSY_RATE, BoostServersTestHost, count, signal, tell, within};
 use super::traces::{allowed, steering};
 use crate::support::machine;
 
@@ -95,7 +95,9 @@ fn unwatched_a_process_that_is_killed_loses_what_it_held_and_no_more() {
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
     let load = host.loading(PORT, RATE, &nsd.ask(&[]));
+    let busy = host.loading(PORT, BUSY_RATE, &nsd.ask(&[]));
     host.expect(0, &["--port", &port, "apply", "--yes", "--look", "0.5"]);
+    busy.end();
     let killed = nsd.servers()[0];
     signal(killed, Signal::KILL);
     within(10, "NSD forks another", || {

@@ -38,7 +38,7 @@ fn a_server_with_a_policy_names_softirqs_on_its_workers_cpus() {
     let address = format!("{}:0", end.ipv4[0]);
     let says = |policy: &str| {
         let told = told(lab.receiver(), &address, policy);
-        (told.contains("packets of eth0 are processed in softirqs on the CPUs of the worker"), told)
+        (told.contains("softirqs of eth0 run on the CPUs of the worker"), told)
     };
     for policy in ["shed", "protect"] {
         let (named, told) = says(policy);
