@@ -244,10 +244,10 @@ mod tests {
     #[test]
     fn workers_on_the_cpus_of_softirqs_are_told_of() -> AdviceTestResult {
         for (workers, who) in [
-            (&[&[0][..]][..], "the worker,"),
-            (&[&[0], &[1]], "all 2 workers,"),
-            (&[&[0, 1]], "the worker,"),
-            (&[&[1], &[2], &[0, 2]], "1 of 3 workers,"),
+            (&[&[0][..]][..], "the worker and"),
+            (&[&[0], &[1]], "all 2 workers and"),
+            (&[&[0, 1]], "the worker and"),
+            (&[&[1], &[2], &[0, 2]], "1 of 3 workers and"),
         ] {
             let what = told(&[], workers, false)?.ok_or("nothing is told")?;
             assert!(what.contains(who) && what.contains("of eth0"), "{what}");

@@ -94,10 +94,10 @@ fn unwatched_a_process_that_is_killed_loses_what_it_held_and_no_more() {
     let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
-    let load = host.loading(PORT, RATE, &nsd.ask(&[]));
     let busy = host.loading(PORT, BUSY_RATE, &nsd.ask(&[]));
     host.expect(0, &["--port", &port, "apply", "--yes", "--look", "0.5"]);
     busy.end();
+    let load = host.loading(PORT, RATE, &nsd.ask(&[]));
     let killed = nsd.servers()[0];
     signal(killed, Signal::KILL);
     within(10, "NSD forks another", || {
