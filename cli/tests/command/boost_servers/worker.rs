@@ -49,10 +49,12 @@ fn a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back()
     let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
-    let load = host.loading(PORT, RATE, &nsd.ask(&[]));
+    let busy = host.loading(PORT, BUSY_RATE, &nsd.ask(&[]));
     let mut watch = watched(&host, &port);
     let pinned = |pid: u32| allowed(pid, pid).parse::<u32>().is_ok();
     within(10, "both are pinned", || nsd.servers().iter().all(|pid| pinned(*pid)));
+    busy.end();
+    let load = host.loading(PORT, RATE, &nsd.ask(&[]));
 
     // That it has looked for the first time is not told.
     std::thread::sleep(Duration::from_secs(1));
