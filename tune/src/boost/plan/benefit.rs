@@ -52,7 +52,7 @@ pub(super) fn why_not(
     let keeps = now >= 1.0 - TOLERANCE && tables.iter().any(by_cpu);
     (!keeps && planned < now + TOLERANCE).then(|| {
         format!(
-            "{} of its datagrams are read on the CPU they arrived on now, and {} would be: that changes nothing",
+            "{} of its datagrams are read on the CPU they arrived on now, and {} would be: that changes nothing at this load",
             percent(now),
             percent(planned)
         )
