@@ -66,7 +66,7 @@ pub(crate) fn text(document: &Document, style: TextStyle) -> String {
         for block in blocks {
             let is_facts = matches!(block, Block::Facts(_));
             let block = block_lines(block, indent, reader);
-            // Facts belong to what is above them.
+            // A blank line separates facts from the next block.
             if after_facts && !is_facts && !block.is_empty() {
                 lines.push(String::new());
             }

@@ -99,7 +99,7 @@ impl KernelSettings {
         let at = folder.display();
         Some(HostAdvice {
             what: format!(
-                "softirqs of {name} run on the CPUs of {who} and preempt the workers: above capacity no time is left to answer"
+                "softirqs of {name} run on the CPUs of {who}, and go first: above capacity no time is left to answer"
             ),
             remedy: format!(
                 "with threaded NAPI the scheduler divides the CPU (echo 1 >{at}/threaded, Linux 5.12); see \
@@ -244,10 +244,10 @@ mod tests {
     #[test]
     fn workers_on_the_cpus_of_softirqs_are_told_of() -> AdviceTestResult {
         for (workers, who) in [
-            (&[&[0][..]][..], "the worker and"),
-            (&[&[0], &[1]], "all 2 workers and"),
-            (&[&[0, 1]], "the worker and"),
-            (&[&[1], &[2], &[0, 2]], "1 of 3 workers and"),
+            (&[&[0][..]][..], "the worker,"),
+            (&[&[0], &[1]], "all 2 workers,"),
+            (&[&[0, 1]], "the worker,"),
+            (&[&[1], &[2], &[0, 2]], "1 of 3 workers,"),
         ] {
             let what = told(&[], workers, false)?.ok_or("nothing is told")?;
             assert!(what.contains(who) && what.contains("of eth0"), "{what}");
