@@ -35,7 +35,7 @@ pub(crate) struct GeneratedLoadArgs {
     /// Requests per second, of all hosts together, such as 20k
     #[arg(long, value_name = "RATE", requires = "from", value_parser = quantity::parse_rate)]
     rate: Option<f64>,
-    /// Their requests: dns:FILE, ntp, radius:FILE, raw:FILE or echo
+    /// Requests that those hosts send: dns:FILE, ntp, radius:FILE, raw:FILE or echo
     #[arg(long, value_name = "PROTOCOL[:FILE]", requires = "from", default_value_t = WorkloadSource::Echo)]
     workload: WorkloadSource,
     #[command(flatten)]
