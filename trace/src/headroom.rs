@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 pub use batch::BatchCost;
 pub use model::{
-    BufferDemand, CapacityLimit, CpuDemand, LimitingResource, LinkDemand, Remedy, RemedyGain, ServiceDemand,
-    ThreadDemand,
+    BufferDemand, CapacityLimit, ChangedLimits, CpuDemand, LimitingResource, LinkDemand, Remedy, RemedyGain,
+    ServiceDemand, ThreadDemand,
 };
 pub use session::HeadroomSession;
 
@@ -36,6 +36,9 @@ pub struct HeadroomReport {
     pub limits: Vec<CapacityLimit>,
     /// What changes would give, the largest gain first.
     pub remedies: Vec<RemedyGain>,
+    /// The limits with the changes of `--what-if`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub what_if: Vec<ChangedLimits>,
     pub demand: ServiceDemand,
     /// Datagrams that full receive buffers dropped meanwhile.
     pub dropped: Known<u64>,
@@ -60,8 +63,18 @@ impl HeadroomReport {
             (None, None) => Known::unknown("no CPU time of the service was seen"),
         };
         let remedies = if capacity.value().is_some() { demand.remedies() } else { Vec::new() };
-        let (dropped, run_ns, own_share) = (Known::default(), 0.0, 0.0);
-        Self { port, seconds, capacity, limits, remedies, demand, dropped, run_ns, own_share }
+        Self {
+            port,
+            seconds,
+            capacity,
+            limits,
+            remedies,
+            what_if: Vec::new(),
+            demand,
+            dropped: Known::default(),
+            run_ns: 0.0,
+            own_share: 0.0,
+        }
     }
 }
 

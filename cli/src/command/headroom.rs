@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use linerate_host::Host;
-use linerate_trace::headroom::HeadroomSession;
+use linerate_trace::headroom::{HeadroomSession, Remedy};
 
 use super::netns::NetnsArgs;
 use super::results::ResultArgs;
@@ -31,8 +32,26 @@ pub(crate) struct HeadroomArgs {
     /// Print a line every S seconds until Ctrl-C
     #[arg(long, value_name = "S", value_parser = quantity::seconds(1.0..=3_600.0), conflicts_with_all = ["duration", "json", "html"])]
     watch: Option<Duration>,
+    /// Also print the limits after a change, or after each of several
+    #[arg(long, value_name = "CHANGE", value_delimiter = ',', value_parser = change(), conflicts_with = "watch")]
+    what_if: Vec<Remedy>,
     #[command(flatten)]
     results: ResultArgs,
+}
+
+fn change() -> impl TypedValueParser<Value = Remedy> {
+    PossibleValuesParser::new([
+        PossibleValue::new("boost").help("A worker on each CPU that reads the packets which arrive there"),
+        PossibleValue::new("spread-softirqs").help("Packets over all CPUs (RSS or RPS); threads as they are"),
+        PossibleValue::new("separate-threads").help("The threads on other CPUs than the packets"),
+        PossibleValue::new("larger-buffer").help("A receive buffer that never overflows"),
+    ])
+    .map(|name| match name.as_str() {
+        "boost" => Remedy::Boost,
+        "spread-softirqs" => Remedy::SpreadSoftirqs,
+        "separate-threads" => Remedy::SeparateThreads,
+        _ => Remedy::LargerBuffer,
+    })
 }
 
 impl HeadroomArgs {
@@ -57,8 +76,11 @@ impl HeadroomArgs {
             return Ok(ExitCode::SUCCESS);
         }
         eprintln!("measuring port {} for {} s", self.port, self.duration.as_secs_f64());
-        let report = session.measure(self.duration, &wait)?;
+        let mut report = session.measure(self.duration, &wait)?;
         let refused = report.capacity.value().is_none();
+        if !refused {
+            report.what_if = report.demand.what_if(&self.what_if);
+        }
         targets.write(&Envelope::new(summary, started, report))?;
         Ok(ExitCode::from(u8::from(refused)))
     }

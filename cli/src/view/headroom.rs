@@ -31,6 +31,14 @@ impl CommandResult for HeadroomReport {
             document.sections.push(Section::new("Limits").with(limits(&report.limits)));
             document.sections.push(Section::new("Changes, by predicted gain").with(remedies(report)));
         }
+        document.sections.extend(report.what_if.iter().map(|changed| {
+            let section =
+                Section::new(format!("Limits with the change: {}", change(changed.remedy, report.port)));
+            match &changed.limits {
+                Known::Value(after) => section.with(limits(after)),
+                Known::Unknown { why } => section.with(Block::faint(format!("Not possible: {why}."))),
+            }
+        }));
         document.sections.push(Section::new("CPUs").with(cpus(&report.demand.cpus)).with(Block::faint(
             format!(
                 "The ns are per datagram, in the present batches and in full ones. The measurement took {} of the busiest CPU, {} ns per run of a \
@@ -121,18 +129,24 @@ fn remedies(report: &HeadroomReport) -> Block {
         return Block::faint("No change in the model gains 5 % or more.");
     }
     let rows = report.remedies.iter().map(|gain: &RemedyGain| {
-        let what = match gain.remedy {
-            Remedy::Boost => {
-                format!("linerate boost --port {}: a worker and its packets on each CPU", report.port)
-            }
-            Remedy::SpreadSoftirqs => "spread softirqs over all CPUs (RSS or RPS)".to_owned(),
-            Remedy::SeparateThreads => "threads on other CPUs than softirqs".to_owned(),
-            Remedy::LargerBuffer => "a larger receive buffer (SO_RCVBUF)".to_owned(),
-        };
-        [what, rate(gain.per_second), ratio(gain.gain_ratio), resource(&gain.next_limit)]
+        [
+            change(gain.remedy, report.port),
+            rate(gain.per_second),
+            ratio(gain.gain_ratio),
+            resource(&gain.next_limit),
+        ]
     });
     let table = Table::new(&["change", ">datagrams/s", ">gain", "then limited by"]).with_rows(rows);
     Block::Table(table)
+}
+
+fn change(remedy: Remedy, port: u16) -> String {
+    match remedy {
+        Remedy::Boost => format!("linerate boost --port {port}: a worker and its packets on each CPU"),
+        Remedy::SpreadSoftirqs => "spread softirqs over all CPUs (RSS or RPS)".to_owned(),
+        Remedy::SeparateThreads => "threads on other CPUs than softirqs".to_owned(),
+        Remedy::LargerBuffer => "a larger receive buffer (SO_RCVBUF)".to_owned(),
+    }
 }
 
 fn cpus(cpus: &[CpuDemand]) -> Table {
@@ -238,6 +252,7 @@ mod tests {
             capacity: Known::Value(limits[0].clone()),
             limits,
             remedies: demand.remedies(),
+            what_if: demand.what_if(&[Remedy::SpreadSoftirqs]),
             demand,
             dropped: Known::Value(3),
             run_ns: 62.0,
@@ -252,6 +267,7 @@ mod tests {
             "CPU 1 (65 % thread nsd, 35 % softirqs)",
             "linerate boost --port 53",
             "threads on other CPUs than softirqs",
+            "Limits with the change: spread softirqs over all CPUs",
             "3 datagrams were dropped",
         ] {
             assert!(text.contains(words), "no {words} in {text}");

@@ -146,6 +146,28 @@ pub enum Remedy {
     LargerBuffer,
 }
 
+impl Remedy {
+    const ALL: [Self; 4] = [Self::Boost, Self::SpreadSoftirqs, Self::SeparateThreads, Self::LargerBuffer];
+
+    /// Why a change is not possible.
+    fn obstacle(self) -> &'static str {
+        match self {
+            Self::SeparateThreads => {
+                "packets of the service arrive on every CPU, so no CPU is left for its threads"
+            }
+            _ => "no CPU time of the service was seen",
+        }
+    }
+}
+
+/// The limits after a change, that which comes first before the others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChangedLimits {
+    pub remedy: Remedy,
+    /// Unknown where the change is not possible.
+    pub limits: Known<Vec<CapacityLimit>>,
+}
+
 /// A rate that one resource can serve, and its relative standard error.
 struct ResourceRate {
     resource: LimitingResource,
@@ -329,14 +351,8 @@ impl ServiceDemand {
     #[must_use]
     pub fn remedies(&self) -> Vec<RemedyGain> {
         let Some(now) = self.limits().first().map(|limit| limit.per_second) else { return Vec::new() };
-        let each = [
-            (Remedy::Boost, self.boosted()),
-            (Remedy::SpreadSoftirqs, self.with_spread_softirqs()),
-            (Remedy::SeparateThreads, self.with_threads_apart()),
-            (Remedy::LargerBuffer, Some(Self { buffer: Known::default(), ..self.clone() })),
-        ];
-        let gains = each.into_iter().filter_map(|(remedy, changed)| {
-            let first = changed?.limits().into_iter().next()?;
+        let gains = Remedy::ALL.into_iter().filter_map(|remedy| {
+            let first = self.with_remedy(remedy)?.limits().into_iter().next()?;
             let gain_ratio = first.per_second / now;
             (gain_ratio > 1.05).then_some(RemedyGain {
                 remedy,
@@ -348,6 +364,27 @@ impl ServiceDemand {
         let mut gains: Vec<RemedyGain> = gains.collect();
         gains.sort_by(|one, other| other.gain_ratio.total_cmp(&one.gain_ratio));
         gains
+    }
+
+    /// The demand after a change; `None` where the change is not possible.
+    fn with_remedy(&self, remedy: Remedy) -> Option<Self> {
+        match remedy {
+            Remedy::Boost => self.boosted(),
+            Remedy::SpreadSoftirqs => self.with_spread_softirqs(),
+            Remedy::SeparateThreads => self.with_threads_apart(),
+            Remedy::LargerBuffer => Some(Self { buffer: Known::default(), ..self.clone() }),
+        }
+    }
+
+    /// The limits after each of these changes alone.
+    #[must_use]
+    pub fn what_if(&self, remedies: &[Remedy]) -> Vec<ChangedLimits> {
+        let each = remedies.iter().map(|&remedy| {
+            let limits = self.with_remedy(remedy).map(|changed| changed.limits());
+            let limits = limits.map_or_else(|| Known::unknown(remedy.obstacle()), Known::Value);
+            ChangedLimits { remedy, limits }
+        });
+        each.collect()
     }
 
     // Costs as the average of the CPUs that have them.

@@ -81,6 +81,9 @@ fn a_buffer_is_full_when_a_pause_brings_more_than_it_holds() {
     let buffer = BufferDemand { share: 0.5, bytes: 212_992, packets: 166.0, wait_ns: [4e6, 2e6, 8e6] };
     let small = ServiceDemand { buffer: Known::Value(buffer), ..demand() };
     assert_eq!(first(&small), (83_000.0, LimitingResource::ReceiveBuffer { bytes: 212_992 }));
+    let after = small.what_if(&[Remedy::SeparateThreads, Remedy::LargerBuffer]);
+    let first = |number: usize| after[number].limits.value().expect("possible")[0].per_second.round();
+    assert_eq!((first(0), first(1)), (small.limits()[0].per_second.round(), 200_000.0));
     let remedies = small.remedies();
     assert_eq!((remedies[0].remedy, remedies[0].per_second.round()), (Remedy::LargerBuffer, 200_000.0));
 }
