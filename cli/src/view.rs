@@ -15,5 +15,6 @@ pub(crate) mod load;
 pub(crate) mod measurement;
 mod paths;
 pub(crate) mod persist;
+mod prediction;
 pub(crate) mod tune;
 pub(crate) mod tune_plan;

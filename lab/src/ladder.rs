@@ -15,6 +15,7 @@ mod host_testbed;
 pub mod lab_run;
 pub(crate) mod lab_testbed;
 mod plan_changes;
+pub mod predict;
 mod program_server;
 mod read_count;
 pub mod remote;

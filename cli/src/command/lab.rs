@@ -2,6 +2,7 @@
 
 mod hosts;
 mod paths;
+mod predict;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,8 @@ pub(crate) struct LabArgs {
 enum LabAction {
     /// Compare bridges, NAT, overlays and other network paths to a service
     Paths(paths::LabPathsArgs),
+    /// Predict the ladder of a machine with other CPUs and queues
+    Predict(predict::LabPredictArgs),
     /// Make temporary hosts for your own server, and keep them
     Up(hosts::LabUpArgs),
     /// Remove hosts made with 'up'
@@ -55,6 +58,7 @@ impl LabArgs {
         match self.action {
             None => self.running.run(),
             Some(LabAction::Paths(paths)) => paths.run(),
+            Some(LabAction::Predict(predict)) => predict.run(),
             Some(LabAction::Up(up)) => up.run(),
             Some(LabAction::Down(down)) => down.run(),
             Some(LabAction::List(list)) => list.run(),

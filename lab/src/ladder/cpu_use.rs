@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use linerate_host::{Host, Known};
 use linerate_load::{Generator, LoadSlot};
-use linerate_trace::flame::{CpuContext, FrameKind, ProfileOptions, SampledStack, StackProfile, fold};
+use linerate_trace::flame::{CpuContext, FrameKind, ProfileOptions, SampledStack, StackProfile, fold, spots};
 use serde::{Deserialize, Serialize};
 
 use crate::ladder::error::TestbedError;
@@ -28,6 +28,9 @@ pub struct CpuUse {
     pub cpus: Vec<CpuShares>,
     /// Most samples first, at most ten.
     pub functions: Vec<HotFunction>,
+    /// Share of all samples that were not idle, by hot spot of `linerate flame`, such as `conntrack`.
+    #[serde(default)]
+    pub spot_ratios: BTreeMap<String, f64>,
     /// Limits of the sampling, one line each.
     pub notes: Vec<String>,
 }
@@ -95,6 +98,10 @@ pub(crate) fn sample(
             offered_per_second: per_second,
             cpus: shares(&profile, owner),
             functions: functions(&profile, owner),
+            spot_ratios: spots::find(&profile)
+                .into_iter()
+                .map(|spot| (spot.id, spot.share_of_busy))
+                .collect(),
             notes: profile.notes,
         }),
         Err(error) => Known::unknown(error.to_string()),

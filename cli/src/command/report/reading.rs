@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use linerate_host::stats::RunComparison;
+use linerate_lab::ladder::predict::LadderPrediction;
 use linerate_lab::ladder::report::LadderReport;
 use linerate_lab::paths::report::PathsReport;
 use linerate_load::report::{LoadReport, OverloadReport, RampReport, SearchReport};
@@ -123,10 +124,11 @@ pub(super) struct DocumentOrigin {
 type Reader = fn(&str) -> Result<Document>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 21] = [
+const READERS: [(&str, Reader); 22] = [
     (FleetReport::SCHEMA, enveloped::<FleetReport>),
     (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
+    (LadderPrediction::SCHEMA, enveloped::<LadderPrediction>),
     (PathsReport::SCHEMA, enveloped::<PathsReport>),
     (SearchReport::SCHEMA, enveloped::<SearchReport>),
     (LoadReport::SCHEMA, enveloped::<LoadReport>),

@@ -90,6 +90,7 @@ impl Testbed for FakeTestbed {
             offered_per_second: per_second,
             cpus: Vec::new(),
             functions: Vec::new(),
+            spot_ratios: BTreeMap::new(),
             notes: Vec::new(),
         }))
     }

@@ -1,0 +1,319 @@
+//! The shape of the ladder on a machine with other CPUs and queues, from the costs that a run here measured.
+//!
+//! The utilization law gives the rate of each resource: all CPUs, those that process received packets, and the
+//! locks of sockets and transmit queues. docs/methodology.md states the assumptions.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
+use crate::ladder::cpu_use::CpuUse;
+use crate::ladder::report::LadderReport;
+use crate::ladder::step::{BASELINE, STEPS};
+
+/// The machine to predict for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PredictedMachine {
+    pub cpus: u32,
+    /// Receive and transmit queues of the interface.
+    pub queues: u32,
+    /// Time that the lock of a socket or transmit queue is held per transaction, ns: with one CPU, and more for each further CPU
+    /// that takes the lock.
+    pub lock_ns: f64,
+    pub contention_ns: f64,
+    /// Whether the generator runs on the same CPUs, as in a lab.
+    pub has_generator: bool,
+}
+
+/// CPU time of one transaction with the configuration of the baseline, by place.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TransactionCost {
+    /// CPUs of the machine that was measured, and the rate.
+    pub cpus: u32,
+    pub per_second: f64,
+    pub softirq_ns: f64,
+    pub server_ns: f64,
+    pub generator_ns: f64,
+    /// Parts of softirq and server, by hot spot of `linerate flame`.
+    pub spots_ns: BTreeMap<String, f64>,
+}
+
+/// What ends the growth at a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PredictedLimit {
+    /// All CPUs together.
+    AllCpus,
+    /// The CPUs that process received packets.
+    ReceivingCpus,
+    SocketLock,
+    TransmitLock,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PredictedStep {
+    pub id: String,
+    pub per_second: f64,
+    pub limit: PredictedLimit,
+    /// Over the step before it; `None` for the baseline.
+    pub gain_ratio: Option<f64>,
+    /// The same on the machine that was measured: predicted, and measured.
+    pub here_ratio: Option<f64>,
+    pub measured_ratio: Option<f64>,
+    /// Published for another machine.
+    pub published_per_second: Option<f64>,
+}
+
+/// A predicted ladder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LadderPrediction {
+    pub machine: PredictedMachine,
+    pub cost: TransactionCost,
+    pub steps: Vec<PredictedStep>,
+    /// Rank correlation (Spearman) of predicted and measured gains on the machine that was measured; `None` with
+    /// fewer than four steps.
+    pub rank_correlation: Option<f64>,
+}
+
+/// Why a report permits no prediction: one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PredictError {
+    #[error(
+        "the run did not sample its CPUs at the baseline, so that costs are unknown: measure with linerate lab as root"
+    )]
+    NoProfile,
+    #[error("the run was recorded without hot spots: measure again with this version")]
+    NoSpots,
+}
+
+/// Hot spots of every profile under load.
+const PACKET_SPOTS: [&str; 3] = ["slab", "copy", "route-lookup"];
+
+impl TransactionCost {
+    /// Costs from the samples of a run's baseline.
+    ///
+    /// # Errors
+    /// [`PredictError`] if the run has no such samples.
+    pub fn from_report(report: &LadderReport) -> Result<Self, PredictError> {
+        let baseline = report.cpu_use.iter().find(|sampled| sampled.step == BASELINE);
+        let sampled = baseline.ok_or(PredictError::NoProfile)?;
+        if !PACKET_SPOTS.iter().any(|spot| sampled.spot_ratios.contains_key(*spot)) {
+            return Err(PredictError::NoSpots);
+        }
+        Ok(Self::from_samples(sampled))
+    }
+
+    fn from_samples(sampled: &CpuUse) -> Self {
+        let rate = sampled.offered_per_second;
+        let sum = |of: &dyn Fn(&crate::ladder::cpu_use::CpuShares) -> f64| {
+            sampled.cpus.iter().map(of).sum::<f64>() * 1e9 / rate
+        };
+        let busy_ns = sum(&|cpu| 1.0 - cpu.idle_ratio);
+        Self {
+            cpus: u32::try_from(sampled.cpus.len()).unwrap_or(u32::MAX),
+            per_second: rate,
+            softirq_ns: sum(&|cpu| cpu.softirq_ratio + cpu.interrupt_ratio),
+            server_ns: sum(&|cpu| cpu.server_user_ratio + cpu.server_kernel_ratio),
+            generator_ns: sum(&|cpu| cpu.generator_ratio),
+            spots_ns: sampled.spot_ratios.iter().map(|(id, share)| (id.clone(), share * busy_ns)).collect(),
+        }
+    }
+
+    fn rate(&self, machine: &PredictedMachine, configuration: &ServerConfiguration) -> (f64, PredictedLimit) {
+        let (cpus, queues) = (f64::from(machine.cpus), f64::from(machine.queues));
+        let softirq = self.softirq_with(configuration);
+        let generator = if machine.has_generator { self.generator_ns } else { 0.0 };
+        let all = softirq + self.server_with(configuration) + generator;
+        // Half of the CPUs, as with all interrupts on one node.
+        let receiving = if configuration.receive_spread { cpus } else { (cpus / 2.0).max(1.0).min(queues) };
+        let is_local = configuration.sharing == PortSharing::SteeredByCpu && configuration.pinned;
+        let serving = if is_local { receiving } else { cpus };
+        // Locks of sockets, and CPUs that take each: those that receive, and the reader's.
+        let (sockets, takers) = match configuration.sharing {
+            PortSharing::OneSocket => (1.0, cpus),
+            PortSharing::Reuseport => (cpus, receiving.min(cpus - 1.0) + 1.0),
+            PortSharing::SteeredByCpu => (receiving, if is_local { 1.0 } else { 2.0 }),
+        };
+        let senders = if configuration.transmit_by_cpu { (cpus / queues).max(1.0) } else { cpus };
+        let lock = |locks: f64, takers: f64| {
+            locks * 1e9 / (machine.lock_ns + machine.contention_ns * (takers - 1.0))
+        };
+        let limits = [
+            (serving * 1e9 / all, PredictedLimit::AllCpus),
+            (receiving * 1e9 / softirq, PredictedLimit::ReceivingCpus),
+            (lock(sockets, takers), PredictedLimit::SocketLock),
+            (lock(queues, senders), PredictedLimit::TransmitLock),
+        ];
+        limits.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or(limits[0])
+    }
+
+    fn softirq_with(&self, configuration: &ServerConfiguration) -> f64 {
+        self.without(
+            self.softirq_ns,
+            &[
+                (configuration.gro, &["gro"]),
+                (configuration.netfilter, &["netfilter", "conntrack", "conntrack-lock"]),
+                (configuration.source_validation, &["source-validation"]),
+                (configuration.early_demux, &["early-demux"]),
+            ],
+        )
+    }
+
+    fn server_with(&self, configuration: &ServerConfiguration) -> f64 {
+        let is_local = configuration.pinned && configuration.sharing == PortSharing::SteeredByCpu;
+        self.without(
+            self.server_ns,
+            &[
+                (configuration.audit, &["audit"]),
+                (!configuration.skip_ip_id, &["ip-id"]),
+                // Of a call for many datagrams next to nothing is left per datagram.
+                (configuration.calls == ServerCalls::One, &["syscall-entry"]),
+                (configuration.sharing == PortSharing::OneSocket, &["socket-lock", "wake-up-lock"]),
+                (!is_local, &["run-queue-lock", "memory-lock"]),
+                (!configuration.transmit_by_cpu, &["qdisc-lock"]),
+            ],
+        )
+    }
+
+    /// A cost without the hot spots that a configuration has not.
+    fn without(&self, ns: f64, spots: &[(bool, &[&str])]) -> f64 {
+        let absent = spots.iter().filter(|(is_present, _)| !is_present).flat_map(|(_, ids)| ids.iter());
+        (ns - absent.filter_map(|id| self.spots_ns.get(*id)).fold(0.0, |sum, ns| sum + ns)).max(1.0)
+    }
+}
+
+/// Steps whose effect is not in the costs of the baseline.
+const NOT_PREDICTED: [&str; 3] = ["busy-poll", "receive-buffer", "smt"];
+
+impl LadderPrediction {
+    /// The steps of a run, as they would be on `machine`.
+    ///
+    /// # Errors
+    /// [`PredictError`] if the run lacks what is required.
+    pub fn new(report: &LadderReport, machine: PredictedMachine) -> Result<Self, PredictError> {
+        let cost = TransactionCost::from_report(report)?;
+        let here = PredictedMachine {
+            cpus: cost.cpus,
+            queues: report.testbed.queues,
+            has_generator: report.testbed.shares_cpus,
+            ..machine
+        };
+        let mut configuration = ServerConfiguration::baseline();
+        let mut steps: Vec<PredictedStep> = Vec::new();
+        let mut here_before = None;
+        for step in STEPS.iter().filter(|step| !NOT_PREDICTED.contains(&step.id)) {
+            (step.change)(&mut configuration);
+            let (per_second, limit) = cost.rate(&machine, &configuration);
+            let (here_now, _) = cost.rate(&here, &configuration);
+            let measured = report.steps.iter().find(|measured| measured.id == step.id);
+            steps.push(PredictedStep {
+                id: step.id.to_owned(),
+                per_second,
+                limit,
+                gain_ratio: steps.last().map(|before| per_second / before.per_second),
+                here_ratio: here_before.map(|before| here_now / before),
+                measured_ratio: measured
+                    .and_then(|step| step.versus_previous.as_ref())
+                    .map(|versus| versus.ratio.median),
+                published_per_second: published(report, step.id),
+            });
+            here_before = Some(here_now);
+        }
+        let pairs: Vec<(f64, f64)> =
+            steps.iter().filter_map(|step| Some((step.here_ratio?, step.measured_ratio?))).collect();
+        Ok(Self { machine, cost, steps, rank_correlation: rank_correlation(&pairs) })
+    }
+}
+
+fn published(report: &LadderReport, id: &str) -> Option<f64> {
+    let ladder = report.published.first()?;
+    ladder.steps.iter().find(|step| step.id == id).map(|step| step.low_per_second)
+}
+
+/// Spearman's rank correlation; equal values have the mean of their ranks.
+fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
+    const LEAST: usize = 4;
+    if pairs.len() < LEAST {
+        return None;
+    }
+    let ranks = |of: &dyn Fn(&(f64, f64)) -> f64| -> Vec<f64> {
+        let values: Vec<f64> = pairs.iter().map(of).collect();
+        let below = |value: f64| values.iter().filter(|other| **other < value).count() as f64;
+        let equal = |value: f64| values.iter().filter(|other| **other == value).count() as f64;
+        values.iter().map(|&value| below(value) + (equal(value) - 1.0) / 2.0).collect()
+    };
+    let (one, other) = (ranks(&|pair| pair.0), ranks(&|pair| pair.1));
+    let mean = (pairs.len() - 1) as f64 / 2.0;
+    let product = |one: &[f64], other: &[f64]| -> f64 {
+        one.iter().zip(other).map(|(one, other)| (one - mean) * (other - mean)).sum()
+    };
+    let scale = (product(&one, &one) * product(&other, &other)).sqrt();
+    (scale > 0.0).then(|| product(&one, &other) / scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost() -> TransactionCost {
+        let spots = [("conntrack", 300.0), ("syscall-entry", 400.0), ("ip-id", 100.0)];
+        TransactionCost {
+            cpus: 2,
+            per_second: 100_000.0,
+            softirq_ns: 2_000.0,
+            server_ns: 3_000.0,
+            generator_ns: 5_000.0,
+            spots_ns: spots.map(|(id, ns)| (id.to_owned(), ns)).into(),
+        }
+    }
+
+    fn machine(cpus: u32, queues: u32) -> PredictedMachine {
+        PredictedMachine { cpus, queues, lock_ns: 150.0, contention_ns: 180.0, has_generator: false }
+    }
+
+    /// Rates up to a step, with what limits them.
+    fn at(machine: &PredictedMachine, last: &str) -> (f64, PredictedLimit) {
+        let mut configuration = ServerConfiguration::baseline();
+        for step in STEPS {
+            (step.change)(&mut configuration);
+            if step.id == last {
+                break;
+            }
+        }
+        let (rate, limit) = cost().rate(machine, &configuration);
+        (rate.round(), limit)
+    }
+
+    #[test]
+    fn the_lock_of_one_socket_ends_many_cpus_and_not_two() {
+        assert_eq!(at(&machine(2, 2), "baseline"), (400_000.0, PredictedLimit::AllCpus));
+        let shared = (1e9_f64 / (150.0 + 180.0 * 19.0)).round();
+        assert_eq!(at(&machine(20, 20), "irq-affinity-rps"), (shared, PredictedLimit::SocketLock));
+        assert_eq!(at(&machine(20, 20), "reuseport"), (4e6, PredictedLimit::AllCpus));
+        assert_eq!(at(&machine(20, 1), "reuseport").1, PredictedLimit::TransmitLock);
+    }
+
+    #[test]
+    fn costs_end_with_what_causes_them() {
+        let rate = |step| at(&machine(2, 2), step).0;
+        assert_eq!(rate("gro-off"), rate("pin-threads"), "the profile had no time in GRO");
+        assert_eq!(rate("netfilter-off").round(), (2e9_f64 / 4_700.0).round());
+        assert_eq!(rate("ip-id-skip").round(), (2e9_f64 / 4_600.0).round());
+        assert_eq!(rate("batch-syscalls").round(), (2e9_f64 / 4_200.0).round());
+        let shared = PredictedMachine { has_generator: true, ..machine(2, 2) };
+        assert_eq!(at(&shared, "baseline").0, 200_000.0);
+    }
+
+    #[test]
+    fn a_rank_correlation_has_mean_ranks_for_ties() {
+        let up = [(1.0, 10.0), (2.0, 20.0), (3.0, 30.0), (4.0, 35.0)];
+        assert_eq!(rank_correlation(&up), Some(1.0));
+        let down = up.map(|(one, other)| (one, -other));
+        assert_eq!(rank_correlation(&down), Some(-1.0));
+        let ties = [(1.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0)];
+        assert!((rank_correlation(&ties).expect("four") - 0.948_683).abs() < 1e-6);
+        assert_eq!(rank_correlation(&up[..3]), None);
+        assert_eq!(rank_correlation(&[(1.0, 1.0); 5]), None, "no order");
+    }
+}
