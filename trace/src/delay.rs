@@ -13,6 +13,7 @@ mod program;
 mod record;
 mod requests;
 mod session;
+mod stacks;
 mod summary;
 mod timeline;
 
@@ -24,7 +25,7 @@ pub use chrome::DelayTrace;
 pub use port::PortPlace;
 pub use record::{DelayRecord, DelayStage};
 pub use session::{DELAY_BUDGET, DelaySession};
-pub use summary::{CpuStageDelay, DelayQuantiles, SlowReason, SoftirqDelay, StageDelay};
+pub use summary::{CpuStageDelay, DelayQuantiles, LongSoftirq, SlowReason, SoftirqDelay, StageDelay};
 
 /// The operation in an error message.
 const WHAT: &str = "timing requests";
@@ -54,6 +55,9 @@ pub struct DelayReport {
     /// Why the slowest 1 % were slow, most frequent reason first.
     pub reasons: Vec<SlowReason>,
     pub softirqs: Vec<SoftirqDelay>,
+    /// The longest softirqs of all kinds, longest first.
+    #[serde(default)]
+    pub longest_softirqs: Vec<LongSoftirq>,
     /// Events without room in the tables.
     pub lost_events: u64,
     pub own: DelayCost,

@@ -30,6 +30,7 @@ impl CommandResult for DelayReport {
             Section::new("Why the slowest 1 % were slow").with(reasons(report)),
             Section::new("Stages by CPU, us").with(cpus(report)).only_for(Audience::Page),
             Section::new("NET_RX by CPU").with(softirqs(report)),
+            Section::new("Longest softirqs").with(longest(report)),
             Section::default().with(Block::faint(own(report))),
         ];
         let notes = notes(report).into_iter().map(|note| Block::Paragraph(Tone::Warn, note));
@@ -217,6 +218,17 @@ fn softirqs(report: &DelayReport) -> Table {
     ])
     .with_rows(rows)
     .with_text_limit(MOST_CPUS, "more CPUs")
+}
+
+fn longest(report: &DelayReport) -> Table {
+    let rows = report.longest_softirqs.iter().map(|run| {
+        let functions = match &run.functions {
+            Known::Value(functions) => functions.join(" < "),
+            Known::Unknown { why } => format!("{UNKNOWN} ({why})"),
+        };
+        [run.cpu.to_string(), run.name.clone(), microseconds(run.ns), functions]
+    });
+    Table::new(&[">CPU", "softirq", ">us", "functions in its middle, innermost first"]).with_rows(rows)
 }
 
 fn own(report: &DelayReport) -> String {

@@ -2,6 +2,8 @@
 
 use linerate_host::bpf::halves;
 
+use super::stacks::StackSample;
+
 /// Words of an event.
 pub(super) const EVENT_WORDS: usize = 4;
 
@@ -114,6 +116,7 @@ pub(super) struct RecordedWindow {
     pub(super) begin: u64,
     pub(super) end: u64,
     pub(super) events: Vec<TraceEvent>,
+    pub(super) stacks: Vec<StackSample>,
     /// Events without room, and those of the CPU that had most.
     pub(super) lost: u64,
     pub(super) most_on_a_cpu: u64,

@@ -1,5 +1,6 @@
 //! Windows of recording that keep the measurement's share of the CPU within a budget.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,12 @@ use linerate_host::{Host, Known};
 use super::event::RecordedWindow;
 use super::program::{DelayTracer, EVENT_BYTES, possible_cpus};
 use super::record::DelayRecord;
+use super::stacks::StackSampler;
 use super::summary::DelaySummary;
 use super::{DelayCost, DelayReport, WHAT};
 use crate::TraceError;
 use crate::programs::RunCounting;
+use crate::symbols::KernelSymbols;
 use crate::window;
 
 /// Limit of the measurement, programs and analysis together, as a share of one CPU.
@@ -48,6 +51,8 @@ pub struct DelaySession {
     program_seconds: f64,
     process_seconds: f64,
     squeezes: Known<BTreeMap<u32, u64>>,
+    sampler: Known<StackSampler>,
+    symbols: OnceCell<Known<KernelSymbols>>,
 }
 
 impl DelaySession {
@@ -76,6 +81,8 @@ impl DelaySession {
             program_seconds: 0.0,
             process_seconds: 0.0,
             squeezes: squeezes(host),
+            sampler: StackSampler::open(host),
+            symbols: OnceCell::new(),
         })
     }
 
@@ -93,7 +100,9 @@ impl DelaySession {
         let window = self.record(self.window)?;
         let records = self.summary.add(&window, &interfaces(host), |thread| comm(host, thread));
         let events = u64::try_from(window.events.len()).unwrap_or(0);
-        let programs = (events + window.lost) as f64 * self.run_ns.value().copied().unwrap_or(0.0) / 1e9;
+        let sample_ns = self.sampler.value().map_or(0.0, |sampler| sampler.sample_ns);
+        let programs = (events + window.lost) as f64 * self.run_ns.value().copied().unwrap_or(0.0) / 1e9
+            + window.stacks.len() as f64 * sample_ns / 1e9;
         let process = window::thread_ns().saturating_sub(begun) as f64 / 1e9;
         self.program_seconds += programs;
         self.process_seconds += process;
@@ -144,6 +153,7 @@ impl DelaySession {
             stages: sums.stages,
             reasons: sums.reasons,
             softirqs: sums.softirqs,
+            longest_softirqs: summary.longest_softirqs(|address| self.function(host, address)),
             lost_events: summary.lost_events,
             own: DelayCost {
                 events: summary.events,
@@ -177,10 +187,10 @@ impl DelaySession {
         // The kernel times programs in the first windows only, because that makes them slower.
         let timing = self.timed_runs < 10_000 && self.timed < Duration::from_secs(2);
         if !timing {
-            return self.tracer.record(duration);
+            return self.record_with_stacks(duration);
         }
         let counting = RunCounting::start(WHAT);
-        let window = self.tracer.record(duration)?;
+        let window = self.record_with_stacks(duration)?;
         self.timed += duration;
         match counting {
             Ok(counting) => drop(counting),
@@ -198,6 +208,31 @@ impl DelaySession {
             self.run_ns = Known::Value(self.tracer.run_ns(ran) * runs.max(1.0));
         }
         Ok(window)
+    }
+
+    // Stacks are left out from a failure of the sampler on.
+    fn record_with_stacks(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
+        if let Known::Value(sampler) = &mut self.sampler
+            && let Err(error) = sampler.enable()
+        {
+            self.sampler = Known::unknown(format!("perf events: {error}"));
+        }
+        let mut window = self.tracer.record(duration)?;
+        if let Known::Value(sampler) = &mut self.sampler {
+            window.stacks = sampler.take().unwrap_or_default();
+        }
+        Ok(window)
+    }
+
+    fn function(&self, host: &Host, address: u64) -> Known<String> {
+        let read = || match KernelSymbols::kernel(host) {
+            Ok(symbols) => Known::Value(symbols),
+            Err(error) => Known::unknown(error.to_string()),
+        };
+        match self.symbols.get_or_init(read) {
+            Known::Value(symbols) => symbols.name(address).map(|symbol| symbol.name),
+            Known::Unknown { why } => Known::unknown(why.clone()),
+        }
     }
 
     fn detach(&mut self) -> Result<(), TraceError> {

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use linerate_host::Known;
 use serde::{Deserialize, Serialize};
 
-use super::cause::{CauseFinder, DelayCause};
+use super::cause::{CauseFinder, DelayCause, softirq_name};
 use super::event::{EventKind, RecordedWindow};
 use super::record::{DelayRecord, DelayStage, STAGES};
 use super::requests::{self, MatchedRequests};
@@ -14,6 +14,10 @@ use super::timeline::WindowTimeline;
 
 const LONGEST_NS: u64 = 60_000_000_000;
 const NET_RX: u16 = 3;
+/// Softirqs in `longest_softirqs`.
+const LONGEST_RUNS: usize = 5;
+/// kernel/softirq.c, the second before Linux 6.10.
+const SOFTIRQ_ENTRY: [&str; 2] = ["handle_softirqs", "__do_softirq"];
 
 // Part of a window's requests whose causes are looked for: the slowest of all windows are among
 // them even if windows differ.
@@ -123,6 +127,26 @@ pub struct SoftirqDelay {
     pub time_squeezes: Known<u64>,
 }
 
+/// One of the longest softirqs, with interrupts in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LongSoftirq {
+    pub cpu: u32,
+    /// As in `/proc/softirqs`.
+    pub name: String,
+    pub ns: u64,
+    /// Kernel functions in the middle of it, innermost first; unknown if no sample of the timer is in it.
+    pub functions: Known<Vec<String>>,
+}
+
+/// The same with addresses.
+#[derive(Debug)]
+struct LongRun {
+    cpu: u32,
+    vector: u16,
+    ns: u64,
+    stack: Option<Vec<u64>>,
+}
+
 /// A slow request before it is known which are the slowest.
 #[derive(Debug, Clone)]
 struct SlowCandidate {
@@ -137,7 +161,8 @@ struct SoftirqCounts {
     runs: Distribution,
     polls: Distribution,
     interrupts: u64,
-    begin: Option<u64>,
+    /// The vector of the present softirq, and its begin.
+    begin: Option<(u16, u64)>,
 }
 
 /// The sum of windows.
@@ -147,6 +172,7 @@ pub(super) struct DelaySummary {
     stages: Vec<(Distribution, BTreeMap<u32, Distribution>)>,
     candidates: Vec<SlowCandidate>,
     softirqs: BTreeMap<u32, SoftirqCounts>,
+    longest: Vec<LongRun>,
     pub(super) received: u64,
     pub(super) reads: u64,
     pub(super) known_reads: u64,
@@ -174,6 +200,7 @@ impl DelaySummary {
             stages: DelayStage::ALL.map(|_| (Distribution::new(), BTreeMap::new())).to_vec(),
             candidates: Vec::new(),
             softirqs: BTreeMap::new(),
+            longest: Vec::new(),
             received: 0,
             reads: 0,
             known_reads: 0,
@@ -252,16 +279,36 @@ impl DelaySummary {
             });
             match event.kind {
                 EventKind::IrqBegin => counts.interrupts += 1,
-                EventKind::SoftirqBegin { vector: NET_RX } => counts.begin = Some(event.at),
-                EventKind::SoftirqEnd { vector: NET_RX } => {
-                    if let Some(begin) = counts.begin.take() {
-                        counts.runs.record(event.at.saturating_sub(begin));
+                EventKind::SoftirqBegin { vector } => counts.begin = Some((vector, event.at)),
+                EventKind::SoftirqEnd { vector } => {
+                    let Some((begun, begin)) = counts.begin.take() else { continue };
+                    let ns = event.at.saturating_sub(begin);
+                    if begun == vector && vector == NET_RX {
+                        counts.runs.record(ns);
+                    }
+                    if self.longest.len() < LONGEST_RUNS || self.longest.iter().any(|run| run.ns < ns) {
+                        let stack = middle_stack(window, event.cpu, begin, event.at);
+                        self.longest.push(LongRun { cpu: event.cpu, vector, ns, stack });
+                        self.longest.sort_by_key(|run| std::cmp::Reverse(run.ns));
+                        self.longest.truncate(LONGEST_RUNS);
                     }
                 }
                 EventKind::PollEnd { packets } if packets > 0 => counts.polls.record(u64::from(packets)),
                 _ => {}
             }
         }
+    }
+
+    /// `function`: the name of the function at an address.
+    pub(super) fn longest_softirqs(&self, function: impl Fn(u64) -> Known<String>) -> Vec<LongSoftirq> {
+        let named = |run: &LongRun| {
+            let functions = match &run.stack {
+                Some(stack) => functions(stack, &function),
+                None => Known::unknown("no sample of the timer is in it"),
+            };
+            LongSoftirq { cpu: run.cpu, name: softirq_name(run.vector).to_owned(), ns: run.ns, functions }
+        };
+        self.longest.iter().map(named).collect()
     }
 
     pub(super) fn requests(&self) -> u64 {
@@ -300,6 +347,26 @@ impl DelaySummary {
             softirqs: softirqs.collect(),
         }
     }
+}
+
+fn middle_stack(window: &RecordedWindow, cpu: u32, begin: u64, end: u64) -> Option<Vec<u64>> {
+    let inside = window.stacks.iter().filter(|it| it.cpu == cpu && (begin..end).contains(&it.at));
+    let middle = begin.midpoint(end);
+    inside.min_by_key(|it| it.at.abs_diff(middle)).map(|it| it.addresses.clone())
+}
+
+/// Up to the function that runs softirqs: what is further out was interrupted.
+fn functions(stack: &[u64], function: &impl Fn(u64) -> Known<String>) -> Known<Vec<String>> {
+    let mut names = Vec::new();
+    for address in stack {
+        match function(*address) {
+            Known::Value(name) if SOFTIRQ_ENTRY.contains(&crate::symbols::source_name(&name)) => break,
+            Known::Value(name) => names.push(name),
+            Known::Unknown { why } if names.is_empty() => return Known::Unknown { why },
+            Known::Unknown { .. } => {}
+        }
+    }
+    Known::Value(names)
 }
 
 /// Most frequent first.

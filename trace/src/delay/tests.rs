@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use linerate_host::Known;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -9,6 +10,7 @@ use super::cause::CauseFinder;
 use super::chrome::DelayTrace;
 use super::event::{ClientTag, EventKind, RecordedWindow, TraceEvent};
 use super::requests::matched;
+use super::stacks::StackSample;
 use super::summary::DelaySummary;
 use super::timeline::WindowTimeline;
 use super::{DelayCause, DelayRecord, DelayStage};
@@ -244,4 +246,31 @@ proptest! {
         }
         DelaySummary::new().add(&window, &BTreeMap::new(), |_| None);
     }
+}
+
+#[test]
+fn the_longest_softirqs_have_the_stack_of_their_middle() {
+    const TIMER: u16 = 1;
+    let mut recorded = window(&[
+        (10, 0, EventKind::SoftirqBegin { vector: NET_RX }),
+        (30, 0, EventKind::SoftirqEnd { vector: NET_RX }),
+        (100, 1, EventKind::SoftirqBegin { vector: TIMER }),
+        (900, 1, EventKind::SoftirqEnd { vector: TIMER }),
+        (950, 0, EventKind::SoftirqEnd { vector: NET_RX }),
+    ]);
+    let stack = |at, cpu, address| StackSample { at, cpu, addresses: vec![address, 1, 99] };
+    recorded.stacks = vec![stack(110, 1, 2), stack(480, 1, 3), stack(490, 0, 4), stack(890, 1, 2)];
+    let mut summary = DelaySummary::new();
+    summary.add(&recorded, &BTreeMap::new(), |_| None);
+    let function = |address| {
+        Known::Value(match address {
+            1 => "handle_softirqs.isra.0".to_owned(),
+            other => format!("f{other}"),
+        })
+    };
+    let longest = summary.longest_softirqs(function);
+    let of = |at: usize| (longest[at].cpu, longest[at].name.as_str(), longest[at].ns);
+    assert_eq!((of(0), of(1), longest.len()), ((1, "TIMER", 800), (0, "NET_RX", 20), 2));
+    assert_eq!(longest[0].functions, Known::Value(vec!["f3".to_owned()]), "without what was interrupted");
+    assert!(longest[1].functions.why().is_some());
 }

@@ -99,6 +99,11 @@ fn observe_with(
     Ok(profile)
 }
 
+/// Time of a sample by the clock, ns; `None` if the kernel takes none of this thread.
+pub(crate) fn time_a_clock_sample() -> std::io::Result<Option<f64>> {
+    event::time_a_sample(&SampleEvent::CpuClock { why: String::new() })
+}
+
 /// The requested CPUs that are online.
 fn cpus(host: &Host, asked: &ProfileOptions) -> Result<Vec<u32>, TraceError> {
     let text = host.read(ONLINE)?;

@@ -1,0 +1,106 @@
+//! Stacks of long softirqs: a timer samples each CPU while a window is open.
+
+use linerate_host::{CpuSet, Host, Known};
+use perf_event::data::Record;
+use perf_event::events::Software;
+use perf_event::{Builder, Clock, SampleFlag, Sampler};
+
+use crate::flame::sample::time_a_clock_sample;
+
+/// Samples per second: not a divisor of tick rates.
+const FREQUENCY_HZ: u64 = 1_999;
+const RING_BYTES: usize = 256 << 10;
+/// Functions of a stack.
+const DEEPEST: u16 = 24;
+
+// Values from here on are context markers, and this one is the kernel's (`PERF_CONTEXT_MAX` and
+// `PERF_CONTEXT_KERNEL`, include/uapi/linux/perf_event.h, Linux 6.18).
+const MARKERS: u64 = -4095_i64 as u64;
+const KERNEL: u64 = -128_i64 as u64;
+
+/// Kernel functions of a CPU at a moment, innermost first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StackSample {
+    /// CLOCK_MONOTONIC, ns.
+    pub(super) at: u64,
+    pub(super) cpu: u32,
+    pub(super) addresses: Vec<u64>,
+}
+
+/// A disabled sampler for each online CPU.
+pub(super) struct StackSampler {
+    samplers: Vec<(u32, Sampler)>,
+    /// Time of a sample.
+    pub(super) sample_ns: f64,
+}
+
+impl std::fmt::Debug for StackSampler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let cpus: Vec<u32> = self.samplers.iter().map(|(cpu, _)| *cpu).collect();
+        f.debug_struct("StackSampler").field("cpus", &cpus).finish_non_exhaustive()
+    }
+}
+
+impl StackSampler {
+    /// Unknown where perf events are not permitted.
+    pub(super) fn open(host: &Host) -> Known<Self> {
+        let opened = || -> std::io::Result<Self> {
+            let online = host.read("/sys/devices/system/cpu/online").map_err(std::io::Error::other)?;
+            let cpus = CpuSet::from_list(online.trim()).map_err(std::io::Error::other)?;
+            let samplers = cpus.iter().map(|cpu| Ok((cpu, open_on(cpu)?))).collect::<std::io::Result<_>>()?;
+            Ok(Self { samplers, sample_ns: time_a_clock_sample()?.unwrap_or(0.0) })
+        };
+        opened().map_or_else(|error| Known::unknown(format!("perf events: {error}")), Known::Value)
+    }
+
+    pub(super) fn enable(&mut self) -> std::io::Result<()> {
+        self.samplers.iter_mut().try_for_each(|(_, sampler)| sampler.enable())
+    }
+
+    /// Stops, and returns the samples in the kernel.
+    pub(super) fn take(&mut self) -> std::io::Result<Vec<StackSample>> {
+        let mut samples = Vec::new();
+        for (cpu, sampler) in &mut self.samplers {
+            sampler.disable()?;
+            while let Some(record) = sampler.next_record() {
+                let Ok(Record::Sample(sample)) = record.parse_record() else { continue };
+                let addresses = kernel_part(sample.callchain().unwrap_or_default());
+                samples.push(StackSample { at: sample.time().unwrap_or(0), cpu: *cpu, addresses });
+            }
+        }
+        Ok(samples)
+    }
+}
+
+fn open_on(cpu: u32) -> std::io::Result<Sampler> {
+    let mut builder = Builder::new(Software::CPU_CLOCK);
+    builder
+        .any_pid()
+        .one_cpu(cpu as usize)
+        .include_kernel()
+        .exclude_callchain_user(true)
+        .clockid(Clock::MONOTONIC)
+        .sample_frequency(FREQUENCY_HZ)
+        .sample(SampleFlag::TIME | SampleFlag::CALLCHAIN)
+        .sample_max_stack(DEEPEST)
+        .wakeup_watermark(RING_BYTES / 2);
+    builder.build()?.sampled(RING_BYTES)
+}
+
+fn kernel_part(chain: &[u64]) -> Vec<u64> {
+    let begin = chain.iter().position(|address| *address == KERNEL).map_or(chain.len(), |at| at + 1);
+    chain[begin..].iter().copied().take_while(|address| *address < MARKERS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_kernels_functions_are_kept() {
+        let user = -512_i64 as u64;
+        assert_eq!(kernel_part(&[KERNEL, 7, 8, user, 9]), [7, 8]);
+        assert!(kernel_part(&[user, 9]).is_empty());
+        assert!(kernel_part(&[]).is_empty());
+    }
+}
