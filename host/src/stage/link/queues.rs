@@ -172,7 +172,7 @@ fn rps_is_set(view: &HostView<'_>, link: &LinkState) -> Option<bool> {
 /// Whether the interface receives a good part of a queue's capacity, or the user named a service
 /// that was not idle.
 fn matters(view: &HostView<'_>, link: &LinkState) -> bool {
-    let idle = view.before.is_some() && traffic::is_quiet(view, &link.interface);
+    let idle = traffic::is_quiet_now(view, &link.interface);
     is_busy(view, link) || is_named(view) && !idle
 }
 

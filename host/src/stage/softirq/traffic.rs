@@ -7,6 +7,11 @@ use crate::stage::{HostView, PacketPath};
 const QUIET_NOW: f64 = 1_000.0;
 const QUIET_SINCE_BOOT: f64 = 100.0;
 
+/// Whether an interface received almost nothing between two readings.
+pub(in crate::stage) fn is_quiet_now(view: &HostView<'_>, interface: &str) -> bool {
+    view.before.is_some() && is_quiet(view, interface)
+}
+
 /// Whether an interface is known to receive almost nothing.
 pub(in crate::stage) fn is_quiet(view: &HostView<'_>, interface: &str) -> bool {
     let received = |path: &PacketPath| path.link_of(interface)?.totals.value()?.get("rx_packets").copied();

@@ -88,6 +88,7 @@ fn severity(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: Option<&
     match balance {
         Some(balance) if !super::imbalance::is_skewed(balance, scaled) => Severity::Low,
         Some(balance) if balance.rates => Severity::High,
+        None if traffic::is_quiet_now(view, scaled.interface()) => Severity::Note,
         None if traffic::is_quiet(view, scaled.interface()) => Severity::Low,
         _ => Severity::Medium,
     }
@@ -141,6 +142,13 @@ mod tests {
         assert_eq!(severity(&[350_000, 0, 0, 10]), Severity::High);
         assert_eq!(severity(&[90_000, 80_000, 95_000, 85_000]), Severity::Low);
         assert_eq!(severity(&[30, 0, 0, 0]), Severity::Medium);
+        let received = |path: &PacketPath, packets: u64| {
+            let mut path = path.clone();
+            path.link[0].totals = Known::Value([("rx_packets".to_owned(), packets)].into());
+            path
+        };
+        let idle = (received(&before, 0), received(&sample::later(&before, &[3, 0, 0, 0]), 30));
+        assert_eq!(check(&HostView::twice(&idle.0, &idle.1))[0].severity, Severity::Note);
         let since_boot = |packets: &[u64], received: u64| {
             let mut path = path("udp4", "sd");
             path.rss[0].queues = sample::counts(packets);

@@ -24,6 +24,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
 
 /// Packets per second from which on CPUs are likely to contend for the locks of their queues.
 const BUSY: f64 = 200_000.0;
+/// Below this rate they hardly ever meet.
+const FEW: f64 = 1_000.0;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     sending(view).filter_map(|sending| of_interface(view, &sending)).collect()
@@ -38,6 +40,7 @@ fn of_interface(view: &HostView<'_>, sending: &TransmitNic<'_>) -> Option<RuleMa
     let rate = sent_rate(view, interface);
     let severity = match rate {
         Some(rate) if rate >= BUSY => Severity::High,
+        Some(rate) if rate < FEW && traffic::is_quiet_now(view, interface) => Severity::Note,
         _ if sending.cpus.len() < 4 || traffic::is_quiet(view, interface) => Severity::Low,
         _ => Severity::Medium,
     };
@@ -101,6 +104,15 @@ mod tests {
         let mut quiet = path(4, &[""; 4]);
         quiet.link[0].totals = Known::Value([("rx_packets".to_owned(), 50)].into());
         assert_eq!(found(&quiet)[0].severity, Severity::Low);
+        let both = |packets: u64| {
+            let mut path = path(4, &[""; 4]);
+            let totals = [("rx_packets", packets), ("tx_packets", packets)];
+            path.link[0].totals = Known::Value(totals.map(|(name, count)| (name.to_owned(), count)).into());
+            path
+        };
+        let (before, mut now) = (both(0), both(50));
+        now.uptime_seconds = Known::Value(1010.0);
+        assert_eq!(check(&HostView::twice(&before, &now))[0].severity, Severity::Note);
     }
 
     #[test]
