@@ -259,11 +259,11 @@ mod tests {
             own_share: 0.011,
         };
         let line = live_line(&report);
-        assert!(line.trim_start().starts_with("26.2 k ") && line.ends_with("13 %  CPU 1\n"), "{line}");
+        assert!(line.trim_start().starts_with("26.2 k ") && line.ends_with("12 %  CPU 1\n"), "{line}");
         let document = Envelope::new(HostSummary::default(), None, report).document();
         let text = text::text(&document, TextStyle { width: 150, colour: false });
         for words in [
-            "The service reads 26.2 k datagrams/s, 13 % of the",
+            "The service reads 26.2 k datagrams/s, 12 % of the",
             "CPU 1 (65 % thread nsd, 35 % softirqs)",
             "linerate boost --port 53",
             "threads on other CPUs than softirqs",

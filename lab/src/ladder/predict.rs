@@ -22,6 +22,8 @@ pub struct PredictedMachine {
     /// that takes the lock.
     pub lock_ns: f64,
     pub contention_ns: f64,
+    /// Time that a transaction takes more if its datagram is read on another CPU than where it arrived, ns.
+    pub remote_ns: f64,
     /// Whether the generator runs on the same CPUs, as in a lab.
     pub has_generator: bool,
 }
@@ -122,9 +124,13 @@ impl TransactionCost {
 
     fn rate(&self, machine: &PredictedMachine, configuration: &ServerConfiguration) -> (f64, PredictedLimit) {
         let (cpus, queues) = (f64::from(machine.cpus), f64::from(machine.queues));
-        let softirq = self.softirq_with(configuration);
+        let softirq = self.softirq_with(machine, configuration);
         let generator = if machine.has_generator { self.generator_ns } else { 0.0 };
-        let all = softirq + self.server_with(configuration) + generator;
+        // The hash of flows knows nothing of CPUs.
+        let remote_share =
+            if configuration.sharing == PortSharing::Reuseport { 1.0 - 1.0 / cpus } else { 0.0 };
+        let remote = machine.remote_ns * remote_share;
+        let all = softirq + self.server_with(configuration) + remote + generator;
         // Half of the CPUs, as with all interrupts on one node.
         let receiving = if configuration.receive_spread { cpus } else { (cpus / 2.0).max(1.0).min(queues) };
         let is_local = configuration.sharing == PortSharing::SteeredByCpu && configuration.pinned;
@@ -148,10 +154,13 @@ impl TransactionCost {
         limits.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or(limits[0])
     }
 
-    fn softirq_with(&self, configuration: &ServerConfiguration) -> f64 {
+    fn softirq_with(&self, machine: &PredictedMachine, configuration: &ServerConfiguration) -> f64 {
+        // With the generator on the same CPUs a lab spreads packets by leaving them where they were sent.
+        let has_rps = !(machine.has_generator && configuration.receive_spread);
         self.without(
             self.softirq_ns,
             &[
+                (has_rps, &["rps"]),
                 (configuration.gro, &["gro"]),
                 (configuration.netfilter, &["netfilter", "conntrack", "conntrack-lock"]),
                 (configuration.source_validation, &["source-validation"]),
@@ -269,7 +278,14 @@ mod tests {
     }
 
     fn machine(cpus: u32, queues: u32) -> PredictedMachine {
-        PredictedMachine { cpus, queues, lock_ns: 150.0, contention_ns: 180.0, has_generator: false }
+        PredictedMachine {
+            cpus,
+            queues,
+            lock_ns: 150.0,
+            contention_ns: 180.0,
+            remote_ns: 0.0,
+            has_generator: false,
+        }
     }
 
     /// Rates up to a step, with what limits them.
@@ -292,6 +308,9 @@ mod tests {
         assert_eq!(at(&machine(20, 20), "irq-affinity-rps"), (shared, PredictedLimit::SocketLock));
         assert_eq!(at(&machine(20, 20), "reuseport"), (4e6, PredictedLimit::AllCpus));
         assert_eq!(at(&machine(20, 1), "reuseport").1, PredictedLimit::TransmitLock);
+        let far = PredictedMachine { remote_ns: 2_000.0, ..machine(20, 20) };
+        assert_eq!(at(&far, "reuseport").0.round(), (20e9_f64 / (5_000.0 + 0.95 * 2_000.0)).round());
+        assert_eq!(at(&far, "steer-by-cpu").0, 4e6);
     }
 
     #[test]

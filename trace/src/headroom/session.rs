@@ -18,6 +18,10 @@ use crate::TraceError;
 const TIMED: Duration = Duration::from_millis(200);
 /// The part of a measurement for the waits in sockets, whose programs would spoil the costs.
 const WAITS_PART: f64 = 0.25;
+/// Programs that are loaded and attached stop CPUs for some milliseconds. Waits of this time do not count.
+const SETTLE: Duration = Duration::from_millis(100);
+/// Loss that a search for the capacity permits.
+const PERMITTED_LOSS: f64 = 0.001;
 /// Fewer waits have no such quantiles.
 const LEAST_WAITS: u64 = 20_000;
 /// Of the waits: one in a thousand is longer, and two bounds.
@@ -84,13 +88,21 @@ impl<'h> HeadroomSession<'h> {
         let (seconds, mut demand) = self.demand(&counters, run_ns);
         let sizes = buffers(&self.last.counted, &counters.counted);
         demand.buffer = self.buffer(sizes, duration.mul_f64(WAITS_PART), wait);
-        let mut report = HeadroomReport::new(self.port, seconds, demand);
-        report.run_ns = run_ns;
-        report.own_share = own_share(&self.last.counted, &counters.counted, run_ns);
-        report.dropped = match before.and_then(|before| Ok(drops()?.saturating_sub(before))) {
+        let dropped = match before.and_then(|before| Ok(drops()?.saturating_sub(before))) {
             Ok(dropped) => Known::Value(dropped),
             Err(why) => Known::unknown(why),
         };
+        let permitted = demand.read_per_second * seconds * PERMITTED_LOSS;
+        if demand.is_beyond_buffer() && dropped.value().is_some_and(|dropped| *dropped as f64 <= permitted) {
+            demand.buffer = Known::unknown(
+                "datagrams wait longer than the buffer takes to fill up at the present rate, and hardly any was dropped: the \
+                 clients pause as well",
+            );
+        }
+        let mut report = HeadroomReport::new(self.port, seconds, demand);
+        report.run_ns = run_ns;
+        report.own_share = own_share(&self.last.counted, &counters.counted, run_ns);
+        report.dropped = dropped;
         self.last = counters;
         Ok(report)
     }
@@ -165,8 +177,10 @@ impl<'h> HeadroomSession<'h> {
     ) -> Known<BufferDemand> {
         let Some((bytes, packets)) = sizes else { return Known::unknown("no datagram's memory was seen") };
         let measured = DeliveryWatch::start_with_waits(self.host, &[self.port]).and_then(|watch| {
-            wait(duration);
-            Ok((watch.waits()?, watch.read()?))
+            wait(SETTLE);
+            let before = watch.waits()?;
+            wait(duration.saturating_sub(SETTLE));
+            Ok((watch.waits()?.since(&before), watch.read()?))
         });
         let (waits, delivered) = match measured {
             Ok(measured) => measured,

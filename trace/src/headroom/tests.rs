@@ -1,9 +1,13 @@
 use linerate_host::{CpuSet, Known};
 
-use super::model::{BufferDemand, CpuDemand, LinkDemand, Remedy, ServiceDemand, ThreadDemand};
+use super::model::{
+    BufferDemand, CpuDemand, FULL_LOAD_GAIN, LinkDemand, Remedy, ServiceDemand, ThreadDemand,
+};
 use super::{BatchCost, HeadroomReport, LimitingResource};
 
+// So that rates are round.
 fn cost(packet_ns: f64) -> BatchCost {
+    let packet_ns = packet_ns * FULL_LOAD_GAIN;
     BatchCost { packet_ns, now_ns: packet_ns * 1.5, error_ns: packet_ns * 0.02, ..BatchCost::default() }
 }
 
@@ -81,6 +85,8 @@ fn a_buffer_is_full_when_a_pause_brings_more_than_it_holds() {
     let buffer = BufferDemand { share: 0.5, bytes: 212_992, packets: 166.0, wait_ns: [4e6, 2e6, 8e6] };
     let small = ServiceDemand { buffer: Known::Value(buffer), ..demand() };
     assert_eq!(first(&small), (83_000.0, LimitingResource::ReceiveBuffer { bytes: 212_992 }));
+    assert!(!small.is_beyond_buffer());
+    assert!(ServiceDemand { read_per_second: 84_000.0, ..small.clone() }.is_beyond_buffer());
     let after = small.what_if(&[Remedy::SeparateThreads, Remedy::LargerBuffer]);
     let first = |number: usize| after[number].limits.value().expect("possible")[0].per_second.round();
     assert_eq!((first(0), first(1)), (small.limits()[0].per_second.round(), 200_000.0));

@@ -3,6 +3,7 @@
 //! Servers run on one CPU of a lab, whose packets RPS brings there; the generator has another. Nothing of this program is in
 //! what is measured, so it need not be optimized.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -16,6 +17,7 @@ use linerate_lab::{Lab, LabHost};
 use linerate_load::capacity::{self, SearchOptions};
 use linerate_load::{Generator, LoadSlot};
 use linerate_trace::headroom::{CapacityLimit, HeadroomReport, HeadroomSession, LimitingResource};
+use rustix::process::Pid;
 
 use super::placement::{LongBacklog, steer_by_rps};
 use crate::machine;
@@ -60,10 +62,35 @@ struct CheckedEstimate {
     server: &'static str,
     offered: f64,
     estimate: Option<CapacityLimit>,
+    next: Option<CapacityLimit>,
     why: String,
     capacity: stats::ConfidenceInterval,
     /// Whether the generator was the limit of the search.
     bound: bool,
+}
+
+/// Pins the threads of all other processes of this network namespace. Some servers choose CPUs for their workers themselves,
+/// and Knot chooses the generator's.
+fn pin_servers() -> anyhow::Result<()> {
+    let namespace = fs::read_link("/proc/thread-self/ns/net")?;
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let path = entry.path();
+        let number = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let is_server = |pid: u32| pid != std::process::id();
+        if !number.is_some_and(is_server)
+            || fs::read_link(path.join("ns/net")).ok().as_ref() != Some(&namespace)
+        {
+            continue;
+        }
+        for task in fs::read_dir(path.join("task"))?.flatten() {
+            let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
+            // A thread may have ended meanwhile.
+            if let Some(thread) = thread.and_then(Pid::from_raw) {
+                let _ = machine::pin(Some(thread), SERVER_CPU);
+            }
+        }
+    }
+    Ok(())
 }
 
 impl HeadroomBench {
@@ -114,6 +141,7 @@ impl HeadroomBench {
         let server = ServerProgram::start(lab.receiver(), &recipe, &values, Some(0));
         lab.receiver().run(|| machine::pin(None, GENERATOR_CPU))??;
         let server = server?;
+        lab.receiver().run(pin_servers)??;
         let workload = recipe.requests(directory.path())?;
         let builder = super::echo_load(address, GENERATOR_CPU, FLOWS, PAYLOAD).workload(workload);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
@@ -148,6 +176,7 @@ impl HeadroomBench {
             let checked = CheckedEstimate {
                 server,
                 offered: report.demand.read_per_second,
+                next: report.limits.into_iter().nth(1),
                 why: report.capacity.why().unwrap_or_default().to_owned(),
                 estimate: report.capacity.into_value(),
                 capacity,
@@ -213,6 +242,16 @@ impl CheckedEstimate {
         self.estimate.as_ref().is_some_and(within)
     }
 
+    /// Whether the limit is the server's CPU, which has its packets, too. Where the next limit may come first as well, either
+    /// is right.
+    fn has_right_limit(&self) -> bool {
+        let is_cpu = |limit: &&CapacityLimit| limit.resource == LimitingResource::Cpu { cpu: SERVER_CPU };
+        self.estimate.as_ref().is_some_and(|first| {
+            let near = self.next.as_ref().filter(|next| next.low_per_second < first.high_per_second);
+            [Some(first), near].into_iter().flatten().any(|limit| is_cpu(&limit))
+        })
+    }
+
     fn row(&self) -> String {
         let k = |per_second: f64| format!("{:.1}k", per_second / 1e3);
         let load = self.offered / self.capacity.median * 100.0;
@@ -244,13 +283,11 @@ fn limit(estimate: &CapacityLimit) -> String {
     if estimate.parts.is_empty() { name } else { format!("{name}: {}", estimate.parts) }
 }
 
-// The server has one CPU, with its packets: that is the limit of each.
 fn judge(checked: &[CheckedEstimate]) -> bool {
     let errors: Vec<f64> = checked.iter().filter_map(CheckedEstimate::error).map(f64::abs).collect();
     let median = stats::median(&errors).unwrap_or(f64::INFINITY);
     let held = checked.iter().filter(|one| one.holds()).count();
-    let is_cpu = |limit: &CapacityLimit| limit.resource == LimitingResource::Cpu { cpu: SERVER_CPU };
-    let right = checked.iter().filter(|one| one.estimate.as_ref().is_some_and(is_cpu)).count();
+    let right = checked.iter().filter(|one| one.has_right_limit()).count();
     let all = checked.len();
     let passed = median <= ALLOWED_ERROR && held as f64 >= LEAST_HELD * all as f64 && right == all && all > 0;
     println!(

@@ -32,6 +32,9 @@ pub(super) struct LabPredictArgs {
     /// The same, more for each further CPU that takes the lock, ns
     #[arg(long, value_name = "NS", default_value_t = 180, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     contention_ns: u32,
+    /// Time that a transaction takes more if its datagram is read on another CPU than where it arrived, ns
+    #[arg(long, value_name = "NS", default_value_t = 3_300, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    remote_ns: u32,
     #[command(flatten)]
     results: ResultArgs,
 }
@@ -45,6 +48,7 @@ impl LabPredictArgs {
             queues: self.queues.unwrap_or(self.cpus),
             lock_ns: f64::from(self.lock_ns),
             contention_ns: f64::from(self.contention_ns),
+            remote_ns: f64::from(self.remote_ns),
             has_generator: false,
         };
         let prediction = LadderPrediction::new(&measured.result, machine)

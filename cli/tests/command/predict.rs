@@ -1,0 +1,39 @@
+//! `linerate lab predict` on published runs.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::schema;
+use crate::support::linerate;
+
+fn predict(run: &str, arguments: &[&str]) -> Output {
+    let file = format!("{}/../docs/runs/{run}.json", env!("CARGO_MANIFEST_DIR"));
+    linerate(&[&["lab", "predict", &file], arguments].concat())
+}
+
+#[test]
+fn the_published_prediction_is_what_the_program_says() {
+    let output = predict("2026-11-26-2-cpu-vm", &["--cpus", "20", "--json", "-"]);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    schema::conforms(&document, "linerate.prediction/1");
+    let prediction = &document["result"];
+    assert!(prediction["rank_correlation"].as_f64().expect("a number") >= 0.7, "{prediction}");
+    let methodology = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/methodology.md");
+    let methodology = std::fs::read_to_string(methodology).expect("a page");
+    for step in prediction["steps"].as_array().expect("steps") {
+        let (id, rate) = (&step["id"], step["per_second"].as_f64().expect("a rate"));
+        let rate = if rate < 1e6 { format!("{:.0} k", rate / 1e3) } else { format!("{:.2} M", rate / 1e6) };
+        let row = format!("| `{}` | {rate} |", id.as_str().expect("an id"));
+        assert!(methodology.contains(&row), "no {row}");
+    }
+}
+
+#[test]
+fn a_run_without_hot_spots_and_no_cpus_are_refused() {
+    let old = predict("server-nsd", &["--cpus", "20"]);
+    let words = String::from_utf8_lossy(&old.stderr);
+    assert!(old.status.code() == Some(2) && words.contains("measure again"), "{words}");
+    let none = predict("2026-11-26-2-cpu-vm", &["--cpus", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+}
