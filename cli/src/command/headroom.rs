@@ -32,7 +32,7 @@ pub(crate) struct HeadroomArgs {
     /// Print a line every S seconds until Ctrl-C
     #[arg(long, value_name = "S", value_parser = quantity::seconds(1.0..=3_600.0), conflicts_with_all = ["duration", "json", "html"])]
     watch: Option<Duration>,
-    /// Also print the limits after a change, or after each of several
+    /// Also print the limits after these changes, each alone
     #[arg(long, value_name = "CHANGE", value_delimiter = ',', value_parser = change(), conflicts_with = "watch")]
     what_if: Vec<Remedy>,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
-use crate::ladder::cpu_use::CpuUse;
+use crate::ladder::cpu_use::{CpuShares, CpuUse};
 use crate::ladder::report::LadderReport;
 use crate::ladder::step::{BASELINE, STEPS};
 
@@ -108,9 +108,7 @@ impl TransactionCost {
 
     fn from_samples(sampled: &CpuUse) -> Self {
         let rate = sampled.offered_per_second;
-        let sum = |of: &dyn Fn(&crate::ladder::cpu_use::CpuShares) -> f64| {
-            sampled.cpus.iter().map(of).sum::<f64>() * 1e9 / rate
-        };
+        let sum = |of: &dyn Fn(&CpuShares) -> f64| sampled.cpus.iter().map(of).sum::<f64>() * 1e9 / rate;
         let busy_ns = sum(&|cpu| 1.0 - cpu.idle_ratio);
         Self {
             cpus: u32::try_from(sampled.cpus.len()).unwrap_or(u32::MAX),

@@ -153,7 +153,10 @@ impl DelaySession {
             stages: sums.stages,
             reasons: sums.reasons,
             softirqs: sums.softirqs,
-            longest_softirqs: summary.longest_softirqs(|address| self.function(host, address)),
+            longest_softirqs: summary.longest_softirqs(
+                |address| self.function(host, address),
+                self.sampler.why().unwrap_or("no sample of the timer is in it"),
+            ),
             lost_events: summary.lost_events,
             own: DelayCost {
                 events: summary.events,
@@ -212,14 +215,18 @@ impl DelaySession {
 
     // Stacks are left out from a failure of the sampler on.
     fn record_with_stacks(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
-        if let Known::Value(sampler) = &mut self.sampler
-            && let Err(error) = sampler.enable()
-        {
-            self.sampler = Known::unknown(format!("perf events: {error}"));
-        }
+        let begun = match &mut self.sampler {
+            Known::Value(sampler) => sampler.enable(),
+            Known::Unknown { .. } => Ok(()),
+        };
         let mut window = self.tracer.record(duration)?;
-        if let Known::Value(sampler) = &mut self.sampler {
-            window.stacks = sampler.take().unwrap_or_default();
+        let taken = match &mut self.sampler {
+            Known::Value(sampler) => sampler.take(),
+            Known::Unknown { .. } => Ok(Vec::new()),
+        };
+        match begun.and(taken) {
+            Ok(stacks) => window.stacks = stacks,
+            Err(error) => self.sampler = Known::unknown(format!("perf events: {error}")),
         }
         Ok(window)
     }

@@ -5,18 +5,13 @@ use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 
-use crate::flame::sample::time_a_clock_sample;
+use crate::flame::sample::{kernel_addresses, time_a_clock_sample};
 
 /// Samples per second: not a divisor of tick rates.
 const FREQUENCY_HZ: u64 = 1_999;
 const RING_BYTES: usize = 256 << 10;
 /// Functions of a stack.
 const DEEPEST: u16 = 24;
-
-// Values from here on are context markers, and this one is the kernel's (`PERF_CONTEXT_MAX` and
-// `PERF_CONTEXT_KERNEL`, include/uapi/linux/perf_event.h, Linux 6.18).
-const MARKERS: u64 = -4095_i64 as u64;
-const KERNEL: u64 = -128_i64 as u64;
 
 /// Kernel functions of a CPU at a moment, innermost first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +59,7 @@ impl StackSampler {
             sampler.disable()?;
             while let Some(record) = sampler.next_record() {
                 let Ok(Record::Sample(sample)) = record.parse_record() else { continue };
-                let addresses = kernel_part(sample.callchain().unwrap_or_default());
+                let addresses = kernel_addresses(sample.callchain().unwrap_or_default());
                 samples.push(StackSample { at: sample.time().unwrap_or(0), cpu: *cpu, addresses });
             }
         }
@@ -85,22 +80,4 @@ fn open_on(cpu: u32) -> std::io::Result<Sampler> {
         .sample_max_stack(DEEPEST)
         .wakeup_watermark(RING_BYTES / 2);
     builder.build()?.sampled(RING_BYTES)
-}
-
-fn kernel_part(chain: &[u64]) -> Vec<u64> {
-    let begin = chain.iter().position(|address| *address == KERNEL).map_or(chain.len(), |at| at + 1);
-    chain[begin..].iter().copied().take_while(|address| *address < MARKERS).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_kernels_functions_are_kept() {
-        let user = -512_i64 as u64;
-        assert_eq!(kernel_part(&[KERNEL, 7, 8, user, 9]), [7, 8]);
-        assert!(kernel_part(&[user, 9]).is_empty());
-        assert!(kernel_part(&[]).is_empty());
-    }
 }

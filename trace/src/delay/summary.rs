@@ -282,8 +282,12 @@ impl DelaySummary {
                 EventKind::SoftirqBegin { vector } => counts.begin = Some((vector, event.at)),
                 EventKind::SoftirqEnd { vector } => {
                     let Some((begun, begin)) = counts.begin.take() else { continue };
+                    // Events without room are missing.
+                    if begun != vector {
+                        continue;
+                    }
                     let ns = event.at.saturating_sub(begin);
-                    if begun == vector && vector == NET_RX {
+                    if vector == NET_RX {
                         counts.runs.record(ns);
                     }
                     if self.longest.len() < LONGEST_RUNS || self.longest.iter().any(|run| run.ns < ns) {
@@ -299,12 +303,16 @@ impl DelaySummary {
         }
     }
 
-    /// `function`: the name of the function at an address.
-    pub(super) fn longest_softirqs(&self, function: impl Fn(u64) -> Known<String>) -> Vec<LongSoftirq> {
+    /// `function`: the name of the function at an address. `unsampled`: why a softirq has no stack.
+    pub(super) fn longest_softirqs(
+        &self,
+        function: impl Fn(u64) -> Known<String>,
+        unsampled: &str,
+    ) -> Vec<LongSoftirq> {
         let named = |run: &LongRun| {
             let functions = match &run.stack {
                 Some(stack) => functions(stack, &function),
-                None => Known::unknown("no sample of the timer is in it"),
+                None => Known::unknown(unsampled),
             };
             LongSoftirq { cpu: run.cpu, name: softirq_name(run.vector).to_owned(), ns: run.ns, functions }
         };

@@ -256,7 +256,8 @@ fn the_longest_softirqs_have_the_stack_of_their_middle() {
         (30, 0, EventKind::SoftirqEnd { vector: NET_RX }),
         (100, 1, EventKind::SoftirqBegin { vector: TIMER }),
         (900, 1, EventKind::SoftirqEnd { vector: TIMER }),
-        (950, 0, EventKind::SoftirqEnd { vector: NET_RX }),
+        (910, 1, EventKind::SoftirqBegin { vector: TIMER }),
+        (5_000, 1, EventKind::SoftirqEnd { vector: NET_RX }),
     ]);
     let stack = |at, cpu, address| StackSample { at, cpu, addresses: vec![address, 1, 99] };
     recorded.stacks = vec![stack(110, 1, 2), stack(480, 1, 3), stack(490, 0, 4), stack(890, 1, 2)];
@@ -268,9 +269,9 @@ fn the_longest_softirqs_have_the_stack_of_their_middle() {
             other => format!("f{other}"),
         })
     };
-    let longest = summary.longest_softirqs(function);
+    let longest = summary.longest_softirqs(function, "unsampled");
     let of = |at: usize| (longest[at].cpu, longest[at].name.as_str(), longest[at].ns);
     assert_eq!((of(0), of(1), longest.len()), ((1, "TIMER", 800), (0, "NET_RX", 20), 2));
     assert_eq!(longest[0].functions, Known::Value(vec!["f3".to_owned()]), "without what was interrupted");
-    assert!(longest[1].functions.why().is_some());
+    assert_eq!(longest[1].functions.why(), Some("unsampled"));
 }

@@ -22,7 +22,7 @@ use self::event::{OpenedSamplers, kernel_failed};
 use self::names::FunctionNames;
 use self::tally::{KernelSample, SampleTally};
 use super::profile::{
-    CpuContext, CpuProfile, ProfileOptions, SampleEvent, SampledStack, SamplingCost, StackProfile,
+    CpuContext, CpuProfile, FrameKind, ProfileOptions, SampleEvent, SampledStack, SamplingCost, StackProfile,
 };
 use crate::{TraceError, window};
 
@@ -102,6 +102,12 @@ fn observe_with(
 /// Time of a sample by the clock, ns; `None` if the kernel takes none of this thread.
 pub(crate) fn time_a_clock_sample() -> std::io::Result<Option<f64>> {
     event::time_a_sample(&SampleEvent::CpuClock { why: String::new() })
+}
+
+/// Addresses in the kernel of a sample's call chain, innermost first.
+pub(crate) fn kernel_addresses(chain: &[u64]) -> Vec<u64> {
+    let kernel = tally::addresses(chain).filter(|(kind, _)| *kind == FrameKind::Kernel);
+    kernel.map(|(_, address)| address).collect()
 }
 
 /// The requested CPUs that are online.

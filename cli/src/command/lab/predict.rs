@@ -26,13 +26,13 @@ pub(super) struct LabPredictArgs {
     /// Receive and transmit queues of its interface [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     queues: Option<u32>,
-    /// Time that a transaction holds the lock of its socket or queue with one CPU, ns
+    /// Time that a transaction holds the lock of its socket or queue without contention, ns
     #[arg(long, value_name = "NS", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     lock_ns: u32,
-    /// The same, more for each further CPU that takes the lock, ns
+    /// Additional time for each further CPU that takes the lock, ns
     #[arg(long, value_name = "NS", default_value_t = 180, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     contention_ns: u32,
-    /// Time that a transaction takes more if its datagram is read on another CPU than where it arrived, ns
+    /// Additional time if a datagram is read on another CPU than it arrived on, ns
     #[arg(long, value_name = "NS", default_value_t = 3_300, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     remote_ns: u32,
     #[command(flatten)]

@@ -122,7 +122,7 @@ fn named(place: SamplePlace, comm: &str, chain: &[u64], names: &mut FunctionName
 
 /// Addresses of a chain, innermost first, with their kind. All but the innermost are return
 /// addresses, which may be in the next function; one less is in the call.
-fn addresses(chain: &[u64]) -> impl Iterator<Item = (FrameKind, u64)> + '_ {
+pub(super) fn addresses(chain: &[u64]) -> impl Iterator<Item = (FrameKind, u64)> + '_ {
     let mut kind = None;
     let mut innermost = true;
     chain.iter().filter_map(move |value| {
