@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_few_classes_far_below_do_not_draw_the_line_away_from_all_others() {
-        // Softirqs of an echo server at 140,000 per second: batches of 64 ended in ksoftirqd, which was not seen.
+        // Softirqs of an echo server at 140,000 per second: batches of 64, the budget of a poll, are too cheap.
         let seen = [
             (22_456, 17.4, 1424.0),
             (94, 20.6, 1391.0),
