@@ -15,7 +15,8 @@ use aya::{Ebpf, EbpfLoader};
 use crate::bpf;
 use crate::netlink::sock_diag::SocketProtocol;
 use crate::netlink::{SocketStates, diag_sockets};
-use crate::root::{ExplainedErrno, pause_after_burst};
+use crate::background::pause_after_burst;
+use crate::root::ExplainedErrno;
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/replicas.bpf.o"));

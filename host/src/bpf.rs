@@ -10,10 +10,23 @@ use aya::maps::HashMap;
 use aya::programs::{BtfTracePoint, Program, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader, Pod};
 
-use crate::root::pause_after_burst;
+use crate::background::pause_after_burst;
 
 /// Loads an object after `prepare` has set its globals, and attaches its programs in order.
 pub(crate) fn attached<'p>(
+    object: &[u8],
+    prepare: impl FnOnce(&mut EbpfLoader<'p>),
+    programs: &[(&str, &str)],
+) -> io::Result<Ebpf> {
+    let mut object = loaded(object, prepare, programs)?;
+    for (name, _) in programs {
+        program(&mut object, name)?.attach().map_err(error)?;
+    }
+    Ok(object)
+}
+
+/// The same, without attaching the programs.
+pub(crate) fn loaded<'p>(
     object: &[u8],
     prepare: impl FnOnce(&mut EbpfLoader<'p>),
     programs: &[(&str, &str)],
@@ -28,13 +41,10 @@ pub(crate) fn attached<'p>(
         pause_after_burst();
         program(&mut object, name)?.load(tracepoint, &btf).map_err(|error| refused(tracepoint, error))?;
     }
-    for (name, _) in programs {
-        program(&mut object, name)?.attach().map_err(error)?;
-    }
     Ok(object)
 }
 
-fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut BtfTracePoint> {
+pub(crate) fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut BtfTracePoint> {
     object.program_mut(name).ok_or_else(|| missing(name))?.try_into().map_err(error)
 }
 

@@ -4,6 +4,7 @@
 //! another machine, or a scripted fake. Nothing here prints.
 
 mod amount;
+mod background;
 pub mod bind_hooks;
 pub mod bpf;
 pub mod capture;
@@ -33,6 +34,7 @@ pub mod stats;
 mod summary;
 mod sys;
 
+pub use background::BackgroundThread;
 pub use capture::OpenedCapture;
 pub use counter::Counter;
 pub use cpu_set::{CpuSet, ParseCpuSetError};

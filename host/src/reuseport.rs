@@ -17,7 +17,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use serde::{Deserialize, Serialize};
 
 use crate::netlink::sock_diag::SocketProtocol;
-use crate::root::pause_after_burst;
+use crate::background::pause_after_burst;
 use crate::{Host, HostError, bpf};
 
 static OBJECT: &[u8] =

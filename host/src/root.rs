@@ -7,19 +7,17 @@ mod program;
 mod script;
 pub(crate) mod tree;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::background::pause_after_burst;
 use crate::ethtool::LinkDriver;
 use crate::recording::{CaptureExtras, HostRecording, RecordedFailure, RecordedResult};
 use crate::sys;
@@ -29,10 +27,6 @@ pub use irqbalance::IrqbalanceSetup;
 pub(crate) use program::run;
 use script::{HostScript, ScriptedAnswer};
 use tree::{CapturedTree, read_file};
-
-// CPU time used without a pause, and the longest pause.
-const BURST: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// A host: live, captured in a directory or an archive, or scripted.
 ///
@@ -387,20 +381,6 @@ impl Host {
             HostSource::Live { .. } => Ok(()),
             _ => Err(HostError::NotLive { what: what.to_owned() }),
         }
-    }
-}
-
-// Sleeps for as long as the calling thread has used a CPU since the last pause. A burst of 100 ms,
-// for example to load BPF programs, can delay a server on that CPU until its buffers are full.
-pub(crate) fn pause_after_burst() {
-    thread_local! {
-        static USED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-    }
-    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
-    let burst = used().saturating_sub(USED.get());
-    if burst >= BURST {
-        std::thread::sleep(burst.min(LONGEST_PAUSE));
-        USED.set(used());
     }
 }
 

@@ -12,7 +12,8 @@ use aya::{Ebpf, EbpfLoader};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::process::copy::copy_of_any;
-use crate::root::{ExplainedErrno, pause_after_burst};
+use crate::background::pause_after_burst;
+use crate::root::ExplainedErrno;
 use crate::setting::SocketAt;
 use crate::{Host, bpf};
 

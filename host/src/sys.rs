@@ -6,6 +6,7 @@ pub(crate) mod child;
 pub(crate) mod ethtool;
 pub(crate) mod interface;
 pub(crate) mod iptables;
+pub(crate) mod scheduler;
 pub(crate) mod socket_array;
 pub(crate) mod sockopt;
 pub(crate) mod tcx;

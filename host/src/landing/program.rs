@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use aya::Ebpf;
-use aya::maps::{Array, PerCpuArray};
+use aya::maps::{Array, HashMap, PerCpuArray};
+use aya::programs::tp_btf::BtfTracePointLinkId;
 
 use super::report::{ArrivalCount, DeliveryCount, DeliveryReport, SendCount};
 use super::waits::WaitCounts;
@@ -36,19 +37,29 @@ const PROGRAMS: [(&str, &str); 6] = [
 /// Of these, the programs of datagrams.
 const OF_DATAGRAMS: usize = 4;
 
+/// `sizeof(struct history)` of bpf/landing.bpf.c.
+const HISTORY_BYTES: usize = 8 + 4096 * (4 + 2);
+
 #[derive(Debug)]
 pub(super) struct DeliveryProgram {
     object: Ebpf,
-    begin: Instant,
+    /// Those that are attached together.
+    programs: &'static [(&'static str, &'static str)],
+    /// Attached ones, in order.
+    links: Vec<BtfTracePointLinkId>,
+    attached_at: Instant,
+    /// Time attached before `attached_at`.
+    earlier: Duration,
 }
 
 impl DeliveryProgram {
+    /// Loads and attaches.
     pub(super) fn start(ports: &[u16], waits: bool, softirqs: bool) -> io::Result<Self> {
         let waits = u8::from(waits);
         let programs = if softirqs { &PROGRAMS[..] } else { &PROGRAMS[..OF_DATAGRAMS] };
         let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
         let (device, inode) = processes()?;
-        let object = bpf::attached(
+        let object = bpf::loaded(
             OBJECT,
             |loader| {
                 loader
@@ -60,12 +71,47 @@ impl DeliveryProgram {
             },
             programs,
         )?;
-        Ok(Self { object, begin: Instant::now() })
+        let (links, earlier) = (Vec::new(), Duration::ZERO);
+        let mut program = Self { object, programs, links, attached_at: Instant::now(), earlier };
+        program.attach()?;
+        Ok(program)
+    }
+
+    pub(super) fn attach(&mut self) -> io::Result<()> {
+        // Without those of the last window, a datagram that arrived between windows is not taken
+        // for one of these.
+        let Some(map) = self.object.map_mut("histories") else { return Err(bpf::missing("histories")) };
+        let mut histories: HashMap<_, u64, [u8; HISTORY_BYTES]> = map.try_into().map_err(bpf::error)?;
+        let cookies: Vec<u64> = histories.keys().collect::<Result<_, _>>().map_err(bpf::error)?;
+        for cookie in cookies {
+            histories.remove(&cookie).map_err(bpf::error)?;
+        }
+        for (name, _) in self.programs {
+            self.links.push(bpf::program(&mut self.object, name)?.attach().map_err(bpf::error)?);
+        }
+        self.attached_at = Instant::now();
+        Ok(())
+    }
+
+    /// Reads before arrivals, so that each read datagram is also an arrival. The programs stay loaded.
+    pub(super) fn detach(&mut self) -> io::Result<()> {
+        self.earlier = self.attached();
+        for (name, _) in self.programs.iter().rev() {
+            let Some(link) = self.links.pop() else { break };
+            bpf::program(&mut self.object, name)?.detach(link).map_err(bpf::error)?;
+        }
+        Ok(())
+    }
+
+    /// Time attached so far.
+    fn attached(&self) -> Duration {
+        let now = if self.links.is_empty() { Duration::ZERO } else { self.attached_at.elapsed() };
+        self.earlier + now
     }
 
     // Reads are collected before arrivals, so that each read datagram is also an arrival.
     pub(super) fn read(&self) -> io::Result<DeliveryReport> {
-        let seconds = self.begin.elapsed().as_secs_f64();
+        let seconds = self.attached().as_secs_f64();
         let read: BTreeMap<_, _> = bpf::entries(&self.object, "readings")?;
         let arrived: BTreeMap<_, _> = bpf::entries(&self.object, "arrivals")?;
         Ok(DeliveryReport {

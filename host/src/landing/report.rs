@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DeliveryReport {
-    /// Length of the observation.
+    /// Time in which datagrams were counted: all of the observation, or windows of it if there were
+    /// many.
     pub seconds: f64,
     /// Datagrams that were read, by socket, CPUs and thread.
     pub read: Vec<DeliveryCount>,

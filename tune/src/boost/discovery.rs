@@ -14,7 +14,7 @@ use linerate_host::landing::DeliveryReport;
 use linerate_host::setting::SocketAt;
 use linerate_host::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, SocketState};
 use linerate_host::stage::thread::ThreadSightings;
-use linerate_host::{CpuSet, Host, HostError, Known, PacketPath, Setting};
+use linerate_host::{BackgroundThread, CpuSet, Host, HostError, Known, PacketPath, Setting};
 use serde::{Deserialize, Serialize};
 
 use crate::boost::catalog;
@@ -164,6 +164,7 @@ impl ObservedServer {
         look: ObservationOptions,
         stop: &dyn Fn() -> bool,
     ) -> Result<(Self, PacketPath), DiscoveryError> {
+        let _background = BackgroundThread::enter();
         let processes = ProcessTable::observe(host);
         let FoundServer { processes: pids, services, path, others } = find(host, wanted, &processes)?;
         let namespace = limits::namespace(host, "thread-self").unwrap_or_default();
@@ -320,6 +321,10 @@ fn notes(
     match &seen.landings {
         Known::Value(landings) if landings.read.is_empty() && landings.arrived.is_empty() => {
             notes.push("it was idle meanwhile: no datagram was seen".to_owned());
+        }
+        Known::Value(landings) if landings.seconds < seen.lasted.as_secs_f64() / 2.0 => {
+            let share = landings.seconds / seen.lasted.as_secs_f64() * 100.0;
+            notes.push(format!("to spare the server's CPU, datagrams were traced for {share:.0} % of that time"));
         }
         Known::Value(_) => {}
         Known::Unknown { why } => notes.push(format!("where datagrams are read is unknown: {why}")),

@@ -10,7 +10,7 @@ use aya::{Ebpf, EbpfLoader};
 
 use super::placed::Entry;
 use crate::reuseport::ChoosingProgram;
-use crate::root::pause_after_burst;
+use crate::background::pause_after_burst;
 use crate::sys::socket_array;
 use crate::{CpuSet, Host, bpf};
 

@@ -1,0 +1,18 @@
+//! The scheduling policy of the calling thread.
+
+use std::io;
+
+pub(crate) fn is_normal() -> bool {
+    // SAFETY: the call has no pointers; zero is the calling thread.
+    unsafe { libc::sched_getscheduler(0) == libc::SCHED_OTHER }
+}
+
+/// # Errors
+/// `EPERM` for the way back without CAP_SYS_NICE and RLIMIT_NICE (Linux 2.6.39).
+pub(crate) fn set_idle(idle: bool) -> io::Result<()> {
+    let policy = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call only reads `parameters`; zero is the calling thread.
+    let done = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
