@@ -12,10 +12,10 @@ use aya::maps::{MapData, RingBuf};
 use aya::programs::{CgroupAttachMode, Program};
 use aya::{Ebpf, EbpfLoader};
 
+use crate::background::pause_after_burst;
 use crate::bpf;
 use crate::netlink::sock_diag::SocketProtocol;
 use crate::netlink::{SocketStates, diag_sockets};
-use crate::background::pause_after_burst;
 use crate::root::ExplainedErrno;
 
 static OBJECT: &[u8] =

@@ -1,10 +1,12 @@
 //! BPF objects: programs at BTF tracepoints, their tables and errors.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
+use std::rc::{Rc, Weak};
 
 use aya::maps::HashMap;
 use aya::programs::{BtfTracePoint, Program, ProgramError};
@@ -31,7 +33,7 @@ pub(crate) fn loaded<'p>(
     prepare: impl FnOnce(&mut EbpfLoader<'p>),
     programs: &[(&str, &str)],
 ) -> io::Result<Ebpf> {
-    let btf = Btf::from_sys_fs().map_err(error)?;
+    let btf = kernel_btf()?;
     pause_after_burst();
     let mut loader = EbpfLoader::new();
     pause_after_burst();
@@ -42,6 +44,25 @@ pub(crate) fn loaded<'p>(
         program(&mut object, name)?.load(tracepoint, &btf).map_err(|error| refused(tracepoint, error))?;
     }
     Ok(object)
+}
+
+/// The types of the kernel, parsed once as long as somebody on this thread holds them: it takes 10
+/// ms of a CPU.
+///
+/// # Errors
+/// A kernel without CONFIG_DEBUG_INFO_BTF.
+pub fn kernel_btf() -> io::Result<Rc<Btf>> {
+    thread_local! {
+        static PARSED: RefCell<Weak<Btf>> = const { RefCell::new(Weak::new()) };
+    }
+    PARSED.with_borrow_mut(|parsed| match parsed.upgrade() {
+        Some(btf) => Ok(btf),
+        None => {
+            let btf = Rc::new(Btf::from_sys_fs().map_err(error)?);
+            *parsed = Rc::downgrade(&btf);
+            Ok(btf)
+        }
+    })
 }
 
 pub(crate) fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut BtfTracePoint> {

@@ -13,11 +13,11 @@ use std::io::{self, Read as _};
 use std::sync::{Mutex, PoisonError};
 
 use aya::programs::Iter;
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader};
 use serde::{Deserialize, Serialize};
 
-use crate::netlink::sock_diag::SocketProtocol;
 use crate::background::pause_after_burst;
+use crate::netlink::sock_diag::SocketProtocol;
 use crate::{Host, HostError, bpf};
 
 static OBJECT: &[u8] =
@@ -126,7 +126,7 @@ pub(crate) fn ask(protocol: SocketProtocol) -> io::Result<Vec<ChooserMember>> {
 }
 
 fn load(protocol: SocketProtocol) -> io::Result<Ebpf> {
-    let btf = Btf::from_sys_fs().map_err(io::Error::other)?;
+    let btf = bpf::kernel_btf()?;
     pause_after_burst();
     let mut loader = EbpfLoader::new();
     pause_after_burst();

@@ -11,8 +11,8 @@ use aya::programs::SkLookup;
 use aya::{Ebpf, EbpfLoader};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-use crate::process::copy::copy_of_any;
 use crate::background::pause_after_burst;
+use crate::process::copy::copy_of_any;
 use crate::root::ExplainedErrno;
 use crate::setting::SocketAt;
 use crate::{Host, bpf};

@@ -36,6 +36,8 @@ const PROGRAMS: [(&str, &str); 6] = [
 ];
 /// Of these, the programs of datagrams.
 const OF_DATAGRAMS: usize = 4;
+/// Of these, those that stay attached between windows: they run for lost datagrams only.
+const OF_LOSSES: usize = 1;
 
 /// `sizeof(struct history)` of bpf/landing.bpf.c.
 const HISTORY_BYTES: usize = 8 + 4096 * (4 + 2);
@@ -86,7 +88,7 @@ impl DeliveryProgram {
         for cookie in cookies {
             histories.remove(&cookie).map_err(bpf::error)?;
         }
-        for (name, _) in self.programs {
+        for (name, _) in &self.programs[self.links.len()..] {
             self.links.push(bpf::program(&mut self.object, name)?.attach().map_err(bpf::error)?);
         }
         self.attached_at = Instant::now();
@@ -96,7 +98,7 @@ impl DeliveryProgram {
     /// Reads before arrivals, so that each read datagram is also an arrival. The programs stay loaded.
     pub(super) fn detach(&mut self) -> io::Result<()> {
         self.earlier = self.attached();
-        for (name, _) in self.programs.iter().rev() {
+        for (name, _) in self.programs[OF_LOSSES..].iter().rev() {
             let Some(link) = self.links.pop() else { break };
             bpf::program(&mut self.object, name)?.detach(link).map_err(bpf::error)?;
         }
@@ -105,7 +107,8 @@ impl DeliveryProgram {
 
     /// Time attached so far.
     fn attached(&self) -> Duration {
-        let now = if self.links.is_empty() { Duration::ZERO } else { self.attached_at.elapsed() };
+        let is_attached = self.links.len() > OF_LOSSES;
+        let now = if is_attached { self.attached_at.elapsed() } else { Duration::ZERO };
         self.earlier + now
     }
 

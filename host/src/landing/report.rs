@@ -41,7 +41,7 @@ pub struct ArrivalCount {
     pub cookie: u64,
     pub cpu: u32,
     pub packets: u64,
-    /// Datagrams dropped because the buffer was full.
+    /// Datagrams dropped because the buffer was full, in all of the observation.
     pub refused: u64,
 }
 

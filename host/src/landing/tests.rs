@@ -192,6 +192,56 @@ fn what_waited_before_the_look_began_came_before() {
 }
 
 #[test]
+fn a_datagram_that_arrives_between_windows_has_no_cpu_of_arrival() {
+    let (socket, port, cookie) = bound("127.0.0.1:0");
+    let mut program = match DeliveryProgram::start(&[port], false, false) {
+        Ok(program) => program,
+        Err(error) => {
+            return skip("a_datagram_that_arrives_between_windows_has_no_cpu_of_arrival", error);
+        }
+    };
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
+    let exchange = |sent: usize, read: usize| {
+        for _ in 0..sent {
+            sender.send_to(&[0; 1000], ("127.0.0.1", port)).expect("sent");
+        }
+        for _ in 0..read {
+            socket.recv(&mut [0; 1000]).expect("a datagram");
+        }
+    };
+    pin(1);
+    exchange(7, 4);
+    program.detach().expect("detached");
+    exchange(5, 2);
+    program.attach().expect("attached");
+    exchange(3, 9);
+    let first = program.read().expect("read");
+    let mut read: Vec<_> = first.read.iter().map(|l| (l.cookie, l.arrived_on, l.packets)).collect();
+    read.sort_unstable();
+    assert_eq!(read, [(cookie, None, 6), (cookie, Some(1), 7)]);
+    program.detach().expect("detached");
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1).expect("the least");
+    exchange(50, 0);
+    let [arrived] = &program.read().expect("read").arrived[..] else { panic!("one socket, one CPU") };
+    assert_eq!(arrived.packets, 10, "{arrived:?}");
+    assert!(arrived.refused > 0, "losses count between windows, too");
+}
+
+#[test]
+fn the_busier_the_shorter_the_windows() {
+    let seen = |packets, seconds| DeliveryReport {
+        seconds,
+        arrived: vec![ArrivalCount { cookie: 1, cpu: 3, packets, refused: 0 }],
+        ..DeliveryReport::default()
+    };
+    assert_eq!(window(&seen(0, 0.01)), PERIOD);
+    assert_eq!(window(&seen(100, 0.1)), PERIOD);
+    let busy = window(&seen(100_000, 1.0));
+    assert!(busy < PERIOD / 10 && busy >= FIRST_WINDOW, "{busy:?}");
+    assert_eq!(window(&seen(10_000_000, 1.0)), FIRST_WINDOW);
+}
+
+#[test]
 fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
     let test = "clients_are_told_apart_by_whether_they_are_answered_after_a_change";
     let (server, port, _) = bound("127.0.0.1:0");

@@ -73,7 +73,7 @@ pub fn search_repeatedly(
             budget: left / (times - done),
             ..*options
         };
-        let found = search_in_one_way(generator, &fine, live_frames)?;
+        let found = search_in_one_way(generator, &fine, live_frames, 1)?;
         // A search without a result for lack of time proves nothing; the neighbourhood is known.
         let cut_short = matches!(found.ended, SearchEnd::Cancelled | SearchEnd::OutOfTime);
         if !cut_short || found.transactions_per_second > 0.0 {

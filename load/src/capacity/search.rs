@@ -66,7 +66,7 @@ pub fn search(
     options: &SearchOptions<'_>,
 ) -> Result<CapacitySample, GeneratorError> {
     let began = Instant::now();
-    let found = search_in_one_way(generator, options, false)?;
+    let found = search_in_one_way(generator, options, false, PATIENCE)?;
     // Late requests come at any rate on a busy machine.
     let unsent = |reason: &BoundReason| matches!(reason, BoundReason::OfferedTooLittle { .. });
     let by_clones = found.slots.last().is_some_and(|probe| probe.left_as == LeftAs::Clones);
@@ -77,7 +77,7 @@ pub fn search(
     let bracket = (low > 0.0).then_some((low, low * STRIDE));
     let budget = options.budget.saturating_sub(began.elapsed());
     let options = SearchOptions { bracket: bracket.or(options.bracket), budget, ..*options };
-    let by_frames = search_in_one_way(generator, &options, true)?;
+    let by_frames = search_in_one_way(generator, &options, true, 1)?;
     if by_frames.transactions_per_second > found.transactions_per_second { Ok(by_frames) } else { Ok(found) }
 }
 
@@ -95,17 +95,19 @@ fn sends_live_frames(generator: &mut dyn Generator) -> Result<bool, GeneratorErr
     }
 }
 
-/// The same with a given send method.
+/// The same with a given send method. While no rate has held, it goes on for `patience` budgets.
 pub(super) fn search_in_one_way(
     generator: &mut dyn Generator,
     options: &SearchOptions<'_>,
     live_frames: bool,
+    patience: u32,
 ) -> Result<CapacitySample, GeneratorError> {
     options.check()?;
     let mut search = CapacitySearch {
         generator,
         options,
         live_frames,
+        patience,
         began: Instant::now(),
         slots: Vec::new(),
         holds: None,
@@ -129,6 +131,7 @@ struct CapacitySearch<'a, 'o> {
     options: &'a SearchOptions<'o>,
     /// Whether requests leave as live frames, if possible.
     live_frames: bool,
+    patience: u32,
     began: Instant,
     slots: Vec<ProbeResult>,
     /// The highest rate that held, and the slots in which it did, as indices.
@@ -358,8 +361,9 @@ impl CapacitySearch<'_, '_> {
         if self.options.cancelled() {
             Some(SearchEnd::Cancelled)
         } else {
-            // A result of nothing is worth waiting a little longer for something.
-            let patience = if self.holds.is_some() { 1 } else { PATIENCE };
+            // Without any result it is worth waiting a little longer for one.
+            let has_held = self.slots.iter().any(|probe| probe.verdict == ProbeVerdict::Holds);
+            let patience = if has_held { 1 } else { self.patience };
             (self.began.elapsed() >= self.options.budget * patience).then_some(SearchEnd::OutOfTime)
         }
     }

@@ -34,6 +34,8 @@ pub(super) struct SimulatedService {
     pub(super) switches_at: f64,
     // The highest rate as live frames. `None` if it has none.
     pub(super) frames_reach: Option<f64>,
+    /// The time of this machine that a slot takes.
+    pub(super) takes: Duration,
     pub(super) slots: Vec<f64>,
     pub(super) random: fastrand::Rng,
 }
@@ -52,6 +54,7 @@ impl SimulatedService {
             late_from: 0.0,
             switches_at: f64::INFINITY,
             frames_reach: None,
+            takes: Duration::ZERO,
             slots: Vec::new(),
             random: fastrand::Rng::with_seed(42),
         }
@@ -111,6 +114,7 @@ impl Generator for SimulatedService {
     ) -> Result<SlotOutcome, GeneratorError> {
         let PacingMode::Rate { per_second: asked } = slot.mode else { unreachable!("searches pace") };
         self.slots.push(asked);
+        std::thread::sleep(self.takes);
         let seconds = slot.duration.as_secs_f64();
         let frames_reach = self.frames_reach.filter(|_| slot.live_frames);
         let offered = asked.min(frames_reach.unwrap_or(self.reach));

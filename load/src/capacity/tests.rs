@@ -221,6 +221,25 @@ fn a_search_without_time_ends_with_nothing() {
 }
 
 #[test]
+fn a_rate_that_cannot_be_confirmed_takes_no_more_than_the_time() {
+    let (budget, takes) = (Duration::from_millis(30), Duration::from_millis(1));
+    let mut service = SimulatedService { spoilt: 12..1_000_000, takes, ..SimulatedService::of(100_000.0) };
+    let sample = found(&mut service, &SearchOptions { budget, ..options() });
+    assert_eq!(sample.ended, SearchEnd::OutOfTime);
+    assert!(sample.transactions_per_second > 0.0 && service.slots.len() <= 31, "{}", service.slots.len());
+}
+
+#[test]
+fn repeated_searches_share_the_time() {
+    let (budget, takes) = (Duration::from_millis(40), Duration::from_millis(1));
+    let mut service = SimulatedService { spoilt: 14..1_000_000, takes, ..SimulatedService::of(100_000.0) };
+    let sample =
+        search_repeatedly(&mut service, &SearchOptions { budget, ..options() }, 5).expect("a result");
+    assert!(sample.transactions_per_second.median > 0.0);
+    assert!(service.slots.len() <= 46, "{}", service.slots.len());
+}
+
+#[test]
 fn options_out_of_range_are_refused() {
     let wrong = [
         SearchOptions { max_loss: 1.0, ..options() },

@@ -165,6 +165,8 @@ impl ObservedServer {
         stop: &dyn Fn() -> bool,
     ) -> Result<(Self, PacketPath), DiscoveryError> {
         let _background = BackgroundThread::enter();
+        // For all programs of this observation. Without it, each of them reports the reason.
+        let _kernel_types = look.datagrams.then(linerate_host::bpf::kernel_btf);
         let processes = ProcessTable::observe(host);
         let FoundServer { processes: pids, services, path, others } = find(host, wanted, &processes)?;
         let namespace = limits::namespace(host, "thread-self").unwrap_or_default();
@@ -324,7 +326,9 @@ fn notes(
         }
         Known::Value(landings) if landings.seconds < seen.lasted.as_secs_f64() / 2.0 => {
             let share = landings.seconds / seen.lasted.as_secs_f64() * 100.0;
-            notes.push(format!("to spare the server's CPU, datagrams were traced for {share:.0} % of that time"));
+            notes.push(format!(
+                "to spare the server's CPU, datagrams were traced for {share:.0} % of that time"
+            ));
         }
         Known::Value(_) => {}
         Known::Unknown { why } => notes.push(format!("where datagrams are read is unknown: {why}")),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use linerate_host::Host;
+use linerate_host::{BackgroundThread, Host};
 use linerate_tune::boost::answers;
 use linerate_tune::boost::report::BoostPlanReport;
 
@@ -19,6 +19,8 @@ use crate::view;
 
 pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
     let json = OutputTarget::from_option(asked.json.as_deref())?;
+    // Until the process has ended, since that takes a CPU for some milliseconds, too.
+    std::mem::forget(BackgroundThread::enter());
     let host = Host::live().gently();
     let sighted = sighting::look(&host, asked, &InterruptFlag::install()?)?;
     let envelope = sighted.envelope(HostSummary::observe(&host));

@@ -9,8 +9,8 @@ use aya::programs::{SkReuseport, loaded_programs};
 use aya::{Ebpf, EbpfLoader};
 
 use super::placed::Entry;
-use crate::reuseport::ChoosingProgram;
 use crate::background::pause_after_burst;
+use crate::reuseport::ChoosingProgram;
 use crate::sys::socket_array;
 use crate::{CpuSet, Host, bpf};
 

@@ -14,7 +14,7 @@ use super::ObservationOptions;
 const SHORTEST: Duration = Duration::from_millis(5);
 
 /// They take at most one part in this many of the time, however many threads there are.
-const SHARE: u32 = 10;
+const SHARE: u32 = 20;
 
 /// As many ports as are looked at together.
 const PORTS: usize = 16;

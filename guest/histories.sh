@@ -1,0 +1,133 @@
+# Random tunes and boosts in the guest, with kill -9, changes by others and renames between them. Afterwards undo restores
+# each value, or names it. Prints a line per history, and the differences that nobody explains; exit status 1 with any.
+#
+#   cargo xtask guest run --variant smt --traffic many --deadline 1500 -- sh -c "$(cat guest/histories.sh)" histories COUNT SEED
+count=${1:-10}
+RANDOM=${2:-1}
+serve="linerate serve echo --any --bind 198.18.82.2:4000 --workers 4"
+name=vnet0
+[ -e /sys/class/net/igb0 ] && nic=igb0 || nic=$(ls /sys/class/net | grep -vE '^(lo|vnet0)$' | head -1)
+
+values() {
+    for interface in "$name" "$nic"; do
+        label=nic
+        [ "$interface" = "$name" ] && label=vnet
+        base=/sys/class/net/$interface
+        for file in $base/queues/*/rps_cpus $base/queues/*/rps_flow_cnt $base/queues/*/xps_cpus $base/mtu \
+            $base/tx_queue_len $base/gro_flush_timeout $base/napi_defer_hard_irqs $base/threaded; do
+            [ -r "$file" ] && echo "$label/${file#$base/} = $(cat "$file" 2>&1)"
+        done
+        for irq in $(ls $base/device/msi_irqs $base/device/../msi_irqs 2>/dev/null | sort -un | grep -E '^[0-9]+$'); do
+            echo "irq $irq = $(cat /proc/irq/$irq/smp_affinity)"
+        done
+        for option in -l -g -c -x -k; do
+            ethtool $option "$interface" 2>&1 | sed "s/$interface/$label/;s/^/$label ethtool $option: /"
+        done
+        ethtool -n "$interface" rx-flow-hash udp4 2>&1 | sed "s/^/$label hash: /"
+    done
+    sysctl net.core net.ipv4.udp_mem net.ipv4.udp_rmem_min net.ipv4.conf.all.rp_filter kernel.numa_balancing 2>/dev/null |
+        grep -v cookie
+    grep Cpus_allowed_list /proc/$server/task/*/status | sed "s/task.[0-9]*.status/task/" | sort | uniq -c
+}
+
+mask() {
+    printf '%x' $((1 + RANDOM % 1048575))
+}
+
+# A change by somebody else: a line of values() that it changes.
+interfere() {
+    queue=$((RANDOM % 2))
+    case $((RANDOM % 5)) in
+    0) echo "$(mask)" >/sys/class/net/$name/queues/rx-$queue/rps_cpus && foreign="$foreign vnet/queues/rx-$queue/rps_cpus" ;;
+    1) sysctl -qw net.core.rmem_max=$((300000 + RANDOM)) && foreign="$foreign net.core.rmem_max" ;;
+    2) sysctl -qw net.core.netdev_max_backlog=$((1500 + RANDOM)) && foreign="$foreign net.core.netdev_max_backlog" ;;
+    3) echo $((500 + RANDOM % 500)) >/sys/class/net/$name/tx_queue_len && foreign="$foreign vnet/tx_queue_len" ;;
+    4) echo "$(mask)" >/sys/class/net/$name/queues/tx-$queue/xps_cpus 2>/dev/null && foreign="$foreign vnet/queues/tx-$queue/xps_cpus" ;;
+    esac
+}
+
+# What tune finds to fix.
+disorder() {
+    for irq in $(ls /sys/class/net/$nic/device/msi_irqs); do
+        [ $((RANDOM % 2)) = 0 ] && echo 1 >/proc/irq/$irq/smp_affinity 2>/dev/null
+    done
+    for queue in /sys/class/net/$name/queues/rx-*; do
+        [ $((RANDOM % 3)) = 0 ] && echo "$(mask)" >$queue/rps_cpus
+    done
+    [ $((RANDOM % 2)) = 0 ] && ethtool -L $nic combined $((1 + RANDOM % 4)) 2>/dev/null
+    [ $((RANDOM % 2)) = 0 ] && ethtool -X $nic weight 3 1 2>/dev/null
+    [ $((RANDOM % 2)) = 0 ] && sysctl -qw net.core.rmem_max=$((212992 + RANDOM))
+    [ $((RANDOM % 2)) = 0 ] && ethtool -G $nic rx $((256 + 8 * (RANDOM % 64))) 2>/dev/null
+    sleep 1
+}
+
+# Runs a change, and kills it on the way once in three times.
+change() {
+    "$@" >/run/out 2>&1 &
+    if [ $((RANDOM % 3)) = 0 ]; then
+        sleep $((RANDOM % 6)).$((RANDOM % 10))
+        kill -9 $! 2>/dev/null && log="$log killed"
+    fi
+    wait $! 2>/dev/null
+    log="$log exit $?"
+}
+
+rename() {
+    ip link set $name down && ip link set $name name $1 && ip link set $1 up && name=$1
+    ip address add 198.18.82.2/24 dev $name 2>/dev/null
+    log="$log renamed"
+}
+
+failed=0
+$serve >/dev/null 2>&1 &
+server=$!
+sleep 2
+history=0
+while [ $history -lt $count ]; do
+    history=$((history + 1))
+    log= foreign=
+    disorder
+    values >/run/before
+    for step in 1 2 3; do
+        case $((RANDOM % 5)) in
+        0 | 1)
+            interface=$name
+            [ $((RANDOM % 2)) = 0 ] && interface=$nic
+            log="$log, tune $interface"
+            change linerate tune apply --interface $interface --interval 1 --anyway --yes --measure never
+            ;;
+        2)
+            log="$log, boost"
+            change linerate boost apply --port 4000 --look 1 --anyway --yes --measure never
+            ;;
+        3)
+            log="$log, other"
+            interfere
+            ;;
+        4) [ $((RANDOM % 2)) = 0 ] && [ $name = vnet0 ] && rename lan0 ;;
+        esac
+    done
+    : >/run/undo
+    for try in 1 2 3 4 5 6 7 8; do
+        linerate tune status >/run/status 2>&1
+        grep -qE '^No tune|no tune' /run/status && break
+        linerate tune undo >>/run/undo 2>&1
+    done
+    [ $name = vnet0 ] || rename vnet0
+    sleep 1
+    values >/run/after
+    unexplained=
+    for key in $(diff /run/before /run/after | sed -n 's/^[<>] \([^ ]*\) = .*/\1/p' | sort -u); do
+        case " $foreign " in *" $key "*) ;; *) unexplained="$unexplained $key" ;; esac
+    done
+    diff /run/before /run/after | grep -E '^[<>]' | grep -qvE ' = ' && unexplained="$unexplained lines"
+    changes=$(grep -c . /run/undo)
+    echo "history $history:$log; by others:$foreign; undo printed $changes lines; unexplained:$unexplained"
+    if [ -n "$unexplained" ]; then
+        failed=1
+        diff /run/before /run/after | grep -E '^[<>]'
+        cat /run/undo /run/status
+    fi
+    [ -n "$foreign" ] && for key in $foreign; do grep "^$key" /run/before /run/after; done | tail -4
+done
+exit $failed
