@@ -3,10 +3,16 @@
 #
 #   cargo xtask guest run --variant smt --traffic many --deadline 1500 -- sh -c "$(cat guest/histories.sh)" histories COUNT SEED
 count=${1:-10}
-RANDOM=${2:-1}
+seed=${2:-1}
 serve="linerate serve echo --any --bind 198.18.82.2:4000 --workers 4"
 name=vnet0
 [ -e /sys/class/net/igb0 ] && nic=igb0 || nic=$(ls /sys/class/net | grep -vE '^(lo|vnet0)$' | head -1)
+
+# Sets n to a number below $1.
+pick() {
+    seed=$(((seed * 1103515245 + 12345) & 0x7fffffff))
+    n=$(((seed >> 8) % $1))
+}
 
 values() {
     for interface in "$name" "$nic"; do
@@ -30,46 +36,66 @@ values() {
     grep Cpus_allowed_list /proc/$server/task/*/status | sed "s/task.[0-9]*.status/task/" | sort | uniq -c
 }
 
+# Sets mask to some of 20 CPUs.
 mask() {
-    printf '%x' $((1 + RANDOM % 1048575))
+    pick 1048575
+    mask=$(printf '%x' $((n + 1)))
 }
 
 # A change by somebody else: a line of values() that it changes.
 interfere() {
-    queue=$((RANDOM % 2))
-    case $((RANDOM % 5)) in
-    0) echo "$(mask)" >/sys/class/net/$name/queues/rx-$queue/rps_cpus && foreign="$foreign vnet/queues/rx-$queue/rps_cpus" ;;
-    1) sysctl -qw net.core.rmem_max=$((300000 + RANDOM)) && foreign="$foreign net.core.rmem_max" ;;
-    2) sysctl -qw net.core.netdev_max_backlog=$((1500 + RANDOM)) && foreign="$foreign net.core.netdev_max_backlog" ;;
-    3) echo $((500 + RANDOM % 500)) >/sys/class/net/$name/tx_queue_len && foreign="$foreign vnet/tx_queue_len" ;;
-    4) echo "$(mask)" >/sys/class/net/$name/queues/tx-$queue/xps_cpus 2>/dev/null && foreign="$foreign vnet/queues/tx-$queue/xps_cpus" ;;
+    mask
+    pick 2
+    queue=$n
+    pick 5
+    case $n in
+    0) path=queues/rx-$queue/rps_cpus ;;
+    1) path=queues/tx-$queue/xps_cpus ;;
+    2) path=tx_queue_len mask=$((500 + seed % 500)) ;;
+    3) path=net.core.rmem_max ;;
+    4) path=net.core.netdev_max_backlog ;;
+    esac
+    case $path in
+    net.*) sysctl -qw $path=$((300000 + seed % 9999)) && foreign="$foreign $path" ;;
+    *) echo $mask 2>/dev/null >/sys/class/net/$name/$path && foreign="$foreign vnet/$path" ;;
     esac
 }
 
 # What tune finds to fix.
 disorder() {
     for irq in $(ls /sys/class/net/$nic/device/msi_irqs); do
-        [ $((RANDOM % 2)) = 0 ] && echo 1 >/proc/irq/$irq/smp_affinity 2>/dev/null
+        pick 2
+        [ $n = 0 ] && echo 1 2>/dev/null >/proc/irq/$irq/smp_affinity
     done
     for queue in /sys/class/net/$name/queues/rx-*; do
-        [ $((RANDOM % 3)) = 0 ] && echo "$(mask)" >$queue/rps_cpus
+        mask
+        pick 3
+        [ $n = 0 ] && echo $mask >$queue/rps_cpus
     done
-    [ $((RANDOM % 2)) = 0 ] && ethtool -L $nic combined $((1 + RANDOM % 4)) 2>/dev/null
-    [ $((RANDOM % 2)) = 0 ] && ethtool -X $nic weight 3 1 2>/dev/null
-    [ $((RANDOM % 2)) = 0 ] && sysctl -qw net.core.rmem_max=$((212992 + RANDOM))
-    [ $((RANDOM % 2)) = 0 ] && ethtool -G $nic rx $((256 + 8 * (RANDOM % 64))) 2>/dev/null
+    pick 4
+    ethtool -L $nic combined $((1 + n)) 2>/dev/null
+    pick 2
+    [ $n = 0 ] && ethtool -X $nic weight 3 1 2>/dev/null
+    pick 2
+    [ $n = 0 ] && sysctl -qw net.core.rmem_max=$((212992 + seed % 9999))
+    pick 64
+    ethtool -G $nic rx $((256 + 8 * n)) 2>/dev/null
     sleep 1
 }
 
 # Runs a change, and kills it on the way once in three times.
 change() {
     "$@" >/run/out 2>&1 &
-    if [ $((RANDOM % 3)) = 0 ]; then
-        sleep $((RANDOM % 6)).$((RANDOM % 10))
+    pick 3
+    if [ $n = 0 ]; then
+        pick 60
+        sleep $((n / 10)).$((n % 10))
         kill -9 $! 2>/dev/null && log="$log killed"
     fi
     wait $! 2>/dev/null
-    log="$log exit $?"
+    status=$?
+    log="$log exit $status"
+    [ $status = 2 ] && log="$log ($(tail -1 /run/out))"
 }
 
 rename() {
@@ -89,22 +115,24 @@ while [ $history -lt $count ]; do
     disorder
     values >/run/before
     for step in 1 2 3; do
-        case $((RANDOM % 5)) in
-        0 | 1)
+        pick 7
+        case $n in
+        0 | 1 | 2)
             interface=$name
-            [ $((RANDOM % 2)) = 0 ] && interface=$nic
+            pick 2
+            [ $n = 0 ] && interface=$nic
             log="$log, tune $interface"
             change linerate tune apply --interface $interface --interval 1 --anyway --yes --measure never
             ;;
-        2)
+        3 | 4)
             log="$log, boost"
             change linerate boost apply --port 4000 --look 1 --anyway --yes --measure never
             ;;
-        3)
+        5)
             log="$log, other"
             interfere
             ;;
-        4) [ $((RANDOM % 2)) = 0 ] && [ $name = vnet0 ] && rename lan0 ;;
+        6) [ $name = vnet0 ] && rename lan0 ;;
         esac
     done
     : >/run/undo
