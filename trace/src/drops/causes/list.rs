@@ -231,6 +231,13 @@ pub(super) const CAUSES: &[LossCause] = &[
         "See tc -s qdisc show dev DEVICE for which one and why",
         "transmit.qdisc-drops",
     ),
+    found(
+        super::TAP_FULL,
+        "the queue of the tap was full, because its virtual machine or program does not empty it",
+        "Give the virtual machine's interface several queues, or free the CPU of its vhost thread; for bursts, lengthen \
+         the queue (ip link set TAP txqueuelen N)",
+        "link.tap-drops",
+    ),
     cause(
         super::TRANSMIT_RING,
         "the device or its driver did not accept it",

@@ -39,6 +39,9 @@ fn a_reason_says_what_it_was() {
     );
     assert_eq!(met(Some("NETFILTER_DROP"), Some("nf_hook_slow")), ("netfilter-rule", PathStep::Filter));
     assert_eq!(met(Some("IP_RPFILTER"), None), ("rp-filter", PathStep::Route));
+    assert_eq!(met(Some("FULL_RING"), Some("tun_net_xmit")), ("tap-full", PathStep::Link));
+    assert_eq!(met(Some("FULL_RING"), Some("tap_handle_frame.part.0")), ("tap-full", PathStep::Ingress));
+    assert_eq!(met(Some("FULL_RING"), Some("other_xmit")), ("transmit-ring", PathStep::Link));
 }
 
 #[test]
