@@ -321,6 +321,9 @@ impl<'a> PlacementLab<'a> {
             is_it.then(|| receiver.name().to_owned())
         };
         let cost = PathCost::from_trace(&traced, outcome.answered_per_second, &cost::owner, &host_of);
+        if outcome.answered == 0 || cost.of(CostContext::Service) == 0.0 {
+            return Ok(Known::unknown("the receiver had no CPU time while the CPUs were traced"));
+        }
         Ok(Known::Value(PlacementCost {
             receiver_ns_per_packet: cost.of(CostContext::Service),
             softirq_ns_per_packet: cost.of(CostContext::Softirq) + cost.of(CostContext::HardIrq),

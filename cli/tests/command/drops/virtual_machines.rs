@@ -13,8 +13,9 @@ use crate::sys::open_tap;
 const SENT: u64 = 60;
 const ROOM: u64 = 20;
 const PAYLOAD: [u8; 100] = [7; 100];
-/// The hardware address of the virtual machine that does not exist.
+/// The hardware address of a virtual machine that reads nothing, and of one that is off.
 const MACHINE: &str = "02:00:00:00:00:09";
+const OFF: &str = "02:00:00:00:00:0a";
 
 fn send(client: &UdpSocket, address: &str, packets: u64) {
     for _ in 0..packets {
@@ -28,8 +29,10 @@ fn silence(scene: &DropsTestLab) {
     for host in [scene.receiver(), scene.sender(), scene.other_sender()] {
         shell(host, quiet);
     }
-    let neighbour = format!("ip neigh add 198.18.0.50 lladdr {MACHINE} dev eth0");
-    shell(scene.sender(), &neighbour);
+    let neighbour = "ip neigh add 198.18.0";
+    let neighbours =
+        format!("{neighbour}.50 lladdr {MACHINE} dev eth0; {neighbour}.51 lladdr {OFF} dev eth0");
+    shell(scene.sender(), &neighbours);
 }
 
 /// Packets of the test in the queue of a tap, which nobody else reads.
@@ -72,15 +75,19 @@ fn a_bridge_with_a_full_tap_and_a_container_that_is_shaped() {
     send(&client, "198.18.0.200", 1);
     server.recv(&mut [0; 200]).expect("the bridge knows the container");
     // Only now, so that its queue is empty.
-    scene.shell(&format!("ip link set tap0 master br0 up; bridge fdb add {MACHINE} dev tap0 master static"));
+    scene.shell(&format!(
+        "ip tuntap add tap1 mode tap; for port in tap0 tap1; do ip link set $port master br0 up; done; \
+         bridge fdb add {MACHINE} dev tap0 master static; bridge fdb add {OFF} dev tap1 master static"
+    ));
     let dropped = || -> u64 {
         let told = scene.shell("tc -s qdisc show dev eth1 | grep -o 'dropped [0-9]*'");
         told.trim_start_matches("dropped ").parse().expect("a count")
     };
     server.set_nonblocking(true).expect("it does not wait");
     let found = scene.found(|| {
-        send(&client, "198.18.0.50", SENT);
-        send(&client, "198.18.0.200", SENT);
+        for address in ["198.18.0.50", "198.18.0.51", "198.18.0.200"] {
+            send(&client, address, SENT);
+        }
         let mut served = 0;
         within("all are dropped or there", || {
             while server.recv(&mut [0; 200]).is_ok() {
@@ -91,6 +98,7 @@ fn a_bridge_with_a_full_tap_and_a_container_that_is_shaped() {
     });
     container.kill().expect("killed");
     assert!(dropped() > 0);
+    assert_eq!(found.losses("requests"), [("bridge".to_owned(), SENT)]);
     let mut lost = found.losses("forwarded");
     lost.retain(|(_, packets)| *packets > 0);
     assert_eq!(lost, [("qdisc-drop".to_owned(), dropped()), ("tap-full".to_owned(), SENT - queued(&tap))]);

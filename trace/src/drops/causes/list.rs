@@ -87,7 +87,11 @@ pub(super) const CAUSES: &[LossCause] = &[
         "See tc filter show dev DEVICE egress",
     ),
     cause("no-protocol", "no protocol of this kernel receives such frames", ""),
-    cause("bridge", "a bridge or tunnel refused it", "See the bridge's ports and their state (bridge link)"),
+    cause(
+        "bridge",
+        "a bridge or tunnel refused it, such as a bridge whose port for its destination is down",
+        "See the state of the bridge's ports, and the port of its destination (bridge link, bridge fdb)",
+    ),
     // Netfilter.
     cause(
         "netfilter-rule",

@@ -148,6 +148,12 @@ pub(super) const FUNCTIONS: &[CauseRow] = &[
     (PathStep::Ingress, "tc-ingress", "sch_handle_ingress"),
     (PathStep::Transmit, "qdisc-drop", "tcf_qevent_handle"),
     (PathStep::Ingress, "no-protocol", "__netif_receive_skb_core"),
+    // net/bridge: br_input.c, br_forward.c.
+    (
+        PathStep::Ingress,
+        "bridge",
+        "br_handle_frame br_handle_frame_finish br_forward __br_forward br_flood br_dev_queue_push_xmit",
+    ),
     (PathStep::Ingress, "tc-egress", "sch_handle_egress"),
     // Netfilter.
     (PathStep::Filter, "netfilter-rule", "nf_hook_slow nf_hook_slow_list nft_do_chain"),

@@ -59,6 +59,7 @@ fn a_reason_of_several_stages_is_met_where_the_packet_fell() {
 fn without_a_reason_the_function_says_it() {
     for reason in [None, Some("NOT_SPECIFIED")] {
         assert_eq!(met(reason, Some("udp_queue_rcv_one_skb.part.0")), ("receive-buffer", PathStep::Socket));
+        assert_eq!(met(reason, Some("br_handle_frame_finish")), ("bridge", PathStep::Ingress));
         assert_eq!(met(reason, Some("nf_hook_slow")), ("netfilter-rule", PathStep::Filter));
         assert_eq!(met(reason, Some("enqueue_to_backlog")), ("backlog-full", PathStep::Softirq));
     }
