@@ -15,6 +15,7 @@ pub(crate) mod load;
 pub(crate) mod measurement;
 mod paths;
 pub(crate) mod persist;
+mod placement;
 mod prediction;
 pub(crate) mod tune;
 pub(crate) mod tune_plan;

@@ -17,7 +17,7 @@ pub(crate) mod lab_testbed;
 mod plan_changes;
 pub mod predict;
 mod program_server;
-mod read_count;
+pub(crate) mod read_count;
 pub mod remote;
 pub mod report;
 pub mod run;

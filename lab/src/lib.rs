@@ -39,6 +39,7 @@ mod lab;
 pub mod ladder;
 mod namespace;
 pub mod paths;
+pub mod placement;
 mod process;
 pub mod program;
 pub mod registry;

@@ -4,7 +4,7 @@
 //! host whose network is compared, and `sender1` a container, a guest or the other host of an overlay. [`run`] compares the
 //! capacity of each path with that of `host` by alternation, and then measures all at one rate.
 
-mod cost;
+pub(crate) mod cost;
 mod path_lab;
 mod recipe;
 pub mod relay;

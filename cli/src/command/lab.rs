@@ -1,7 +1,8 @@
-//! `linerate lab`: the ladder between two temporary hosts, network paths compared, and the hosts for other uses.
+//! `linerate lab`: the ladder between two temporary hosts, network paths and placements compared, and the hosts for other uses.
 
 mod hosts;
 mod paths;
+mod placement;
 mod predict;
 
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ pub(crate) struct LabArgs {
 enum LabAction {
     /// Compare bridges, NAT, overlays and other network paths to a service
     Paths(paths::LabPathsArgs),
+    /// Compare receivers on the CPU of their packets, its sibling, another core and another NUMA node
+    Placement(placement::LabPlacementArgs),
     /// Predict the ladder of a machine with other CPUs and queues
     Predict(predict::LabPredictArgs),
     /// Make temporary hosts for your own server, and keep them
@@ -58,6 +61,7 @@ impl LabArgs {
         match self.action {
             None => self.running.run(),
             Some(LabAction::Paths(paths)) => paths.run(),
+            Some(LabAction::Placement(placement)) => placement.run(),
             Some(LabAction::Predict(predict)) => predict.run(),
             Some(LabAction::Up(up)) => up.run(),
             Some(LabAction::Down(down)) => down.run(),

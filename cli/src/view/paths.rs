@@ -4,14 +4,14 @@ use linerate_host::Known;
 use linerate_lab::paths::report::{CostContext, PathCost, PathReport, PathsReport};
 
 use crate::document::{
-    Audience, BarChart, BarSegment, Block, Cell, Document, Fact, MarkShape, Note, RangeChart, RangeMark,
-    RangeRow, Section, SegmentFill, StackedBar, Table, Tone,
+    Audience, BarChart, BarSegment, Block, Cell, Document, Fact, Note, RangeChart, RangeRow, Section,
+    SegmentFill, StackedBar, Table, Tone,
 };
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{
-    self, UNKNOWN, grouped, microseconds, percent, plus_minus, rate, rate_range, ratio, significant,
+    self, UNKNOWN, grouped, microseconds, percent, plus_minus, rate, ratio, significant,
 };
-use crate::view::ladder::{comparison_badge, rates_chart, ratio_interval, verdict_name, verdict_tone};
+use crate::view::ladder::{rate_row, rates_chart, ratio_interval, verdict_name, verdict_tone};
 
 impl CommandResult for PathsReport {
     const SCHEMA: &'static str = "linerate.paths/1";
@@ -116,7 +116,7 @@ fn known<T>(value: &Known<T>, show: impl FnOnce(&T) -> String) -> String {
 }
 
 /// Nanoseconds as microseconds with three digits.
-fn micro(ns: f64) -> String {
+pub(super) fn micro(ns: f64) -> String {
     significant(ns / 1e3)
 }
 
@@ -221,35 +221,9 @@ fn cost_chart(report: &PathsReport) -> BarChart {
 
 fn capacity_chart(report: &PathsReport) -> RangeChart {
     let rows = report.paths.iter().map(|path| {
-        let badge = path
-            .versus_host
-            .as_ref()
-            .map(|versus| comparison_badge(versus, verdict_name(versus.verdict).to_owned()));
-        let row = RangeRow {
-            label: path.name.clone(),
-            skipped: path.skipped_because.clone(),
-            badge,
-            ..RangeRow::default()
-        };
-        let Some(estimate) = path.transactions_per_second else {
-            return RangeRow {
-                description: format!("{}: not measured", path.name),
-                value: UNKNOWN.to_owned(),
-                ..row
-            };
-        };
-        RangeRow {
-            description: format!(
-                "{}: {} transactions per second",
-                path.name,
-                rate_range(estimate.low, estimate.high)
-            ),
-            span: Some((estimate.low, estimate.high)),
-            marks: vec![RangeMark { at: estimate.median, shape: MarkShape::Dot }],
-            value: rate(estimate.median),
-            aside: plus_minus(estimate.median, estimate.low, estimate.high),
-            ..row
-        }
+        let row =
+            rate_row(&path.name, path.transactions_per_second, path.versus_host.as_ref(), "transactions");
+        RangeRow { skipped: path.skipped_because.clone(), ..row }
     });
     rates_chart(rows.collect())
 }

@@ -8,3 +8,4 @@ mod losses;
 mod refused;
 mod replies;
 pub(crate) mod scene;
+mod virtual_machines;

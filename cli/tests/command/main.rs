@@ -19,6 +19,7 @@ mod lab_server;
 mod ladder;
 mod load;
 mod paths;
+mod placement;
 mod predict;
 mod remote;
 mod replicas;

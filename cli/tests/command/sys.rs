@@ -1,4 +1,4 @@
-//! A tun device.
+//! Tun and tap devices.
 
 use std::fs::File;
 use std::io;
@@ -7,17 +7,27 @@ use rustix::ioctl::{Setter, ioctl};
 
 /// `TUNSETIFF` of linux/if_tun.h.
 const TUN_SET_INTERFACE: rustix::ioctl::Opcode = 0x4004_54ca;
-/// `IFF_TUN | IFF_NO_PI`.
-const TUN_WITHOUT_HEADER: u16 = 0x1001;
+/// `IFF_TUN | IFF_NO_PI`, and `IFF_TAP | IFF_NO_PI`.
+const TUN: u16 = 0x1001;
+const TAP: u16 = 0x1002;
 /// Bytes of `struct ifreq`.
 const REQUEST_BYTES: usize = 40;
 
 /// Makes `tun0` in the network namespace of this thread. It exists while the file is open, and nobody reads it.
 pub(crate) fn open_tun() -> io::Result<File> {
+    open(b"tun0", TUN)
+}
+
+/// The same with `tap0`.
+pub(crate) fn open_tap() -> io::Result<File> {
+    open(b"tap0", TAP)
+}
+
+fn open(name: &[u8; 4], flags: u16) -> io::Result<File> {
     let file = File::options().read(true).write(true).open("/dev/net/tun")?;
     let mut request = [0; REQUEST_BYTES];
-    request[..4].copy_from_slice(b"tun0");
-    request[16..18].copy_from_slice(&TUN_WITHOUT_HEADER.to_ne_bytes());
+    request[..4].copy_from_slice(name);
+    request[16..18].copy_from_slice(&flags.to_ne_bytes());
     // SAFETY: TUNSETIFF reads and writes a struct ifreq, for which the array has room.
     unsafe { ioctl(&file, Setter::<TUN_SET_INTERFACE, _>::new(request)) }?;
     Ok(file)

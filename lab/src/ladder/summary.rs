@@ -19,15 +19,7 @@ const NOISY_WIDTH: f64 = 0.25;
 /// Writes the figures of `samples` into a step's report.
 pub(crate) fn fill(report: &mut StepReport, samples: &[StepSample], testbed: &TestbedFacts) {
     let rates: Vec<f64> = samples.iter().map(|sample| sample.transactions_per_second).collect();
-    let Ok(interval) = stats::interval(&rates) else {
-        return;
-    };
-    let estimate = RateEstimate {
-        median: interval.median,
-        low: interval.low.unwrap_or(interval.median),
-        high: interval.high.unwrap_or(interval.median),
-        samples: u32::try_from(samples.len()).unwrap_or(u32::MAX),
-    };
+    let Some(estimate) = estimate(&rates) else { return };
     report.transactions_per_second = Some(estimate);
     if estimate.median > 0.0 && (estimate.high - estimate.low) / estimate.median > NOISY_WIDTH {
         let width = (estimate.high - estimate.low) / estimate.median * 100.0;
@@ -69,6 +61,17 @@ pub(crate) fn fill(report: &mut StepReport, samples: &[StepSample], testbed: &Te
     report.warnings.extend(
         fallbacks.into_iter().map(|detail| LadderWarning::new(WarningKind::Fallback, detail.as_str())),
     );
+}
+
+/// `None` without samples.
+pub(crate) fn estimate(rates: &[f64]) -> Option<RateEstimate> {
+    let interval = stats::interval(rates).ok()?;
+    Some(RateEstimate {
+        median: interval.median,
+        low: interval.low.unwrap_or(interval.median),
+        high: interval.high.unwrap_or(interval.median),
+        samples: u32::try_from(rates.len()).unwrap_or(u32::MAX),
+    })
 }
 
 pub(crate) fn versus(id: &str, comparison: &RateComparison) -> VersusPrevious {

@@ -25,7 +25,7 @@ const LOOPED: Duration = Duration::from_millis(700);
 /// Longest time for loading and reading the programs that trace.
 const TRACE_OVERHEAD: Duration = Duration::from_millis(600);
 /// How long the load is offered while the CPUs are traced, and next to a loop.
-pub(super) const TRACED_LOAD: Duration =
+pub(crate) const TRACED_LOAD: Duration =
     MEASURED.saturating_add(LEAD).saturating_add(LEAD).saturating_add(TRACE_OVERHEAD);
 pub(super) const LOOPED_LOAD: Duration =
     LOOPED.saturating_add(LEAD).saturating_add(LEAD).saturating_add(TRACE_OVERHEAD);
@@ -41,7 +41,7 @@ const WORKER_THREAD: &str = "linerate-";
 
 /// Whose time a thread's is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ThreadOwner {
+pub(crate) enum ThreadOwner {
     Host(CostContext),
     Client,
     /// Other processes, and this program as it measures.
@@ -59,13 +59,17 @@ impl PathCost {
         cpus: &[u32],
     ) -> Result<Known<Self>, TestbedError> {
         let host = Host::live();
-        let (outcome, traced) = under_load(&mut *lab.generator, per_second, TRACED_LOAD, || trace(&host))?;
+        let slot = LoadSlot::rate(per_second, TRACED_LOAD);
+        let (outcome, traced) = under_load(&mut *lab.generator, &slot, || trace(&host))?;
         let (traced, proc_stat) = match traced {
             Ok(traced) => traced,
             Err(error) => return Ok(Known::unknown(error.to_string())),
         };
         let answered_per_second = outcome.answered as f64 / outcome.duration.as_secs_f64();
-        let owner = |victim: &CostVictim| owner(victim, lab);
+        let owner = |victim: &CostVictim| match lab.is_relay(victim.pid) {
+            true => ThreadOwner::Host(CostContext::Relay),
+            false => owner(victim),
+        };
         let host_of = |namespace| lab.host_of(namespace);
         let mut cost = Self::from_trace(&traced, answered_per_second, &owner, &host_of);
         cost.offered_per_second = per_second;
@@ -76,7 +80,8 @@ impl PathCost {
             _ => None,
         };
         cost.proc_stat_ns_per_transaction = proc_stat.map(|ns| ns / answered_per_second);
-        let (_, looped) = under_load(&mut *lab.generator, per_second, LOOPED_LOAD, || {
+        let slot = LoadSlot::rate(per_second, LOOPED_LOAD);
+        let (_, looped) = under_load(&mut *lab.generator, &slot, || {
             std::thread::sleep(LEAD);
             calibrate(&host, cpus, LOOPED, &|| false)
         })?;
@@ -85,7 +90,7 @@ impl PathCost {
     }
 
     /// Divides traced CPU time. Of `parts`, the largest of each context come first.
-    pub(super) fn from_trace(
+    pub(crate) fn from_trace(
         traced: &CostReport,
         per_second: f64,
         owner: &dyn Fn(&CostVictim) -> ThreadOwner,
@@ -201,14 +206,13 @@ impl From<&CostCalibration> for LoopLoss {
 }
 
 /// Runs `observe` while the load is offered.
-fn under_load<T>(
+pub(crate) fn under_load<T>(
     generator: &mut dyn Generator,
-    per_second: f64,
-    duration: Duration,
+    slot: &LoadSlot,
     observe: impl FnOnce() -> T,
 ) -> Result<(SlotOutcome, T), TestbedError> {
     let (outcome, observed) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| generator.run(&LoadSlot::rate(per_second, duration)));
+        let load = scope.spawn(|| generator.run(slot));
         let observed = observe();
         (load.join(), observed)
     });
@@ -217,7 +221,7 @@ fn under_load<T>(
 }
 
 /// Traces the CPUs for a time, and reads their busy time from `/proc/stat`, ns per second.
-fn trace(host: &Host) -> Result<(CostReport, Known<f64>), TraceError> {
+pub(crate) fn trace(host: &Host) -> Result<(CostReport, Known<f64>), TraceError> {
     let mut session = CostSession::start(host, None)?;
     std::thread::sleep(LEAD);
     // The start of the load is not counted.
@@ -242,10 +246,8 @@ fn idle_ns(host: &Host) -> Known<(u64, usize)> {
         .map(|cpus| (cpus.iter().map(|cpu| cpu.idle).sum::<u64>().saturating_mul(tick_ns), cpus.len()))
 }
 
-fn owner(victim: &CostVictim, lab: &PathLab) -> ThreadOwner {
-    if lab.is_relay(victim.pid) {
-        return ThreadOwner::Host(CostContext::Relay);
-    }
+/// Whose a thread is: this process has the service and the client.
+pub(crate) fn owner(victim: &CostVictim) -> ThreadOwner {
     if victim.pid == std::process::id() {
         let number = victim.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
         let is_worker = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());

@@ -14,7 +14,6 @@ use super::report::{PathCost, PathOverload, PathReport, PathsConfig, PathsReport
 use crate::ladder::config::{LadderConfig, RunTiming};
 use crate::ladder::error::TestbedError;
 use crate::ladder::lab_testbed::CpuPlacement;
-use crate::ladder::report::RateEstimate;
 use crate::ladder::run::{FIRST_SEARCH, OWN_BRACKET, bracket};
 use crate::ladder::sampler::Sampler;
 use crate::ladder::summary;
@@ -240,11 +239,6 @@ fn empty(path: &NetworkPath) -> PathReport {
 
 fn fill(report: &mut PathReport, samples: &[StepSample]) {
     let rates: Vec<f64> = samples.iter().map(|sample| sample.transactions_per_second).collect();
-    report.transactions_per_second = stats::interval(&rates).ok().map(|interval| RateEstimate {
-        median: interval.median,
-        low: interval.low.unwrap_or(interval.median),
-        high: interval.high.unwrap_or(interval.median),
-        samples: u32::try_from(samples.len()).unwrap_or(u32::MAX),
-    });
+    report.transactions_per_second = summary::estimate(&rates);
     report.generator_bound = samples.iter().find_map(|sample| sample.generator_bound.clone());
 }

@@ -24,6 +24,9 @@ pub(super) struct StagedCause {
     pub(super) cause: &'static LossCause,
 }
 
+/// Packets that the queue of a tap or tun device had no room for.
+pub(super) const TAP_FULL: &str = "tap-full";
+
 /// Packets that a device did not accept.
 pub(super) const TRANSMIT_RING: &str = "transmit-ring";
 

@@ -13,13 +13,14 @@ use super::GuestUnavailable;
 use super::kernel::{UnpackedKernel, said};
 
 // Modules that can be loaded in the guest; their dependencies are added.
-const MODULES: [&str; 18] = [
+const MODULES: [&str; 19] = [
     "igb",
     "igbvf",
     "e1000e",
     "vmxnet3",
     "virtio_net",
     "veth",
+    "ipvlan",
     "dummy",
     "8021q",
     "sch_fq",

@@ -8,6 +8,7 @@ use linerate_host::stats::RunComparison;
 use linerate_lab::ladder::predict::LadderPrediction;
 use linerate_lab::ladder::report::LadderReport;
 use linerate_lab::paths::report::PathsReport;
+use linerate_lab::placement::PlacementComparison;
 use linerate_load::report::{LoadReport, OverloadReport, RampReport, SearchReport};
 use linerate_trace::cost::{CostComparison, CostResult};
 use linerate_trace::delay::DelayReport;
@@ -124,12 +125,13 @@ pub(super) struct DocumentOrigin {
 type Reader = fn(&str) -> Result<Document>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 22] = [
+const READERS: [(&str, Reader); 23] = [
     (FleetReport::SCHEMA, enveloped::<FleetReport>),
     (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
     (LadderPrediction::SCHEMA, enveloped::<LadderPrediction>),
     (PathsReport::SCHEMA, enveloped::<PathsReport>),
+    (PlacementComparison::SCHEMA, enveloped::<PlacementComparison>),
     (SearchReport::SCHEMA, enveloped::<SearchReport>),
     (LoadReport::SCHEMA, enveloped::<LoadReport>),
     (RampReport::SCHEMA, enveloped::<RampReport>),

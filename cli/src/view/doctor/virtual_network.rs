@@ -1,8 +1,6 @@
 //! Virtual machines and containers: their interfaces, vhost threads and virtual functions.
 
-use linerate_host::stage::link::virtual_network::{
-    PortKind, PortOwner, VirtualFunction, VirtualNetwork, VirtualPort,
-};
+use linerate_host::stage::link::virtual_network::{PortOwner, VirtualFunction, VirtualNetwork};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -40,8 +38,8 @@ fn ports(network: &VirtualNetwork) -> Table {
         let dropped = port.total("rx_dropped").zip(port.total("tx_dropped"));
         [
             port.interface.clone(),
-            kind(port).to_owned(),
-            owner.map_or_else(|| "-".to_owned(), owner_words),
+            port.kind.to_string(),
+            owner.map_or_else(|| "-".to_owned(), PortOwner::to_string),
             owner.and_then(|owner| owner.virtual_cpus).map_or_else(String::new, |cpus| cpus.to_string()),
             port.master.clone().unwrap_or_default(),
             port.receive_queues.to_string(),
@@ -50,22 +48,6 @@ fn ports(network: &VirtualNetwork) -> Table {
             dropped.map_or_else(|| "?".to_owned(), |(rx, tx)| (rx + tx).to_string()),
         ]
     }))
-}
-
-/// `web1 (6001), machine-qemu-web1.scope`.
-fn owner_words(owner: &PortOwner) -> String {
-    let group = owner.cgroup.as_deref().and_then(|path| path.rsplit('/').next());
-    let group = group.filter(|name| !name.is_empty()).map(|name| format!(", {name}")).unwrap_or_default();
-    format!("{} ({}){group}", owner.name, owner.pid)
-}
-
-fn kind(port: &VirtualPort) -> &'static str {
-    match port.kind {
-        PortKind::Bridge => "bridge",
-        PortKind::Tap => "tap",
-        PortKind::Macvtap => "macvtap",
-        PortKind::Veth => "veth",
-    }
 }
 
 fn vhost(network: &VirtualNetwork) -> Table {

@@ -72,18 +72,22 @@ fn line(name: &str, way: &AccountingPath) -> VerdictLine {
 
 /// Losses by name, the largest first: `100 lost: a rule of netfilter dropped it (nf_hook_slow)`.
 fn named<'l>(losses: impl Iterator<Item = (Option<PathStep>, &'l StageLoss)>) -> String {
-    let mut losses: Vec<&StageLoss> = losses.map(|(_, loss)| loss).filter(|loss| loss.packets > 0).collect();
-    losses.sort_by_key(|loss| std::cmp::Reverse(loss.packets));
-    let one = |loss: &StageLoss| {
+    let mut losses: Vec<_> = losses.filter(|(_, loss)| loss.packets > 0).collect();
+    losses.sort_by_key(|(_, loss)| std::cmp::Reverse(loss.packets));
+    let one = |(step, loss): &(Option<PathStep>, &StageLoss)| {
+        // Where packets leave this host for another, a virtual machine or a container.
+        let leaves = matches!(step, Some(PathStep::Link | PathStep::Transmit)) || loss.name == "tap-full";
+        let place = loss.place.as_ref().filter(|_| leaves);
+        let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
         let symbol =
             loss.symbol.as_deref().map(|symbol| format!(" ({})", function(symbol))).unwrap_or_default();
         let device =
             if loss.exactness == LossExactness::OfDevice { ", of all that pass the device" } else { "" };
-        format!("{} lost: {}{symbol}{device}", grouped(loss.packets), loss.what)
+        format!("{} lost{place}: {}{symbol}{device}", grouped(loss.packets), loss.what)
     };
-    let mut texts: Vec<String> = losses.iter().take(MOST).map(|loss| one(loss)).collect();
+    let mut texts: Vec<String> = losses.iter().take(MOST).map(one).collect();
     if losses.len() > MOST {
-        let more = losses.iter().skip(MOST).map(|loss| loss.packets).fold(0, u64::saturating_add);
+        let more = losses.iter().skip(MOST).map(|(_, loss)| loss.packets).fold(0, u64::saturating_add);
         texts.push(format!(
             "{} lost in {}",
             grouped(more),

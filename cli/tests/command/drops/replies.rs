@@ -63,6 +63,6 @@ fn a_ring_that_nobody_empties() {
             let _ = server.send_to(&[0; 100], "198.18.7.2:9");
         }
     });
-    found.is_only("replies", "transmit-ring", SENT - ROOM);
+    found.is_only("replies", "tap-full", SENT - ROOM);
     drop(tun);
 }

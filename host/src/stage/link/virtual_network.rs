@@ -10,6 +10,7 @@ pub(crate) mod tests;
 mod vhost;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +106,26 @@ pub struct VirtualFunction {
     pub minimum_megabits_per_second: Option<u32>,
     /// 0 for no limit.
     pub maximum_megabits_per_second: Option<u32>,
+}
+
+impl fmt::Display for PortKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            PortKind::Bridge => "bridge",
+            PortKind::Tap => "tap",
+            PortKind::Macvtap => "macvtap",
+            PortKind::Veth => "veth",
+        })
+    }
+}
+
+/// `web1 (6001), machine-qemu-web1.scope`.
+impl fmt::Display for PortOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.pid)?;
+        let group = self.cgroup.as_deref().and_then(|path| path.rsplit('/').next());
+        group.filter(|name| !name.is_empty()).map_or(Ok(()), |name| write!(f, ", {name}"))
+    }
 }
 
 impl VirtualNetwork {

@@ -87,7 +87,11 @@ pub(super) const CAUSES: &[LossCause] = &[
         "See tc filter show dev DEVICE egress",
     ),
     cause("no-protocol", "no protocol of this kernel receives such frames", ""),
-    cause("bridge", "a bridge or tunnel refused it", "See the bridge's ports and their state (bridge link)"),
+    cause(
+        "bridge",
+        "a bridge or tunnel refused it, such as a bridge whose port for its destination is down",
+        "See the state of the bridge's ports, and the port of its destination (bridge link, bridge fdb)",
+    ),
     // Netfilter.
     cause(
         "netfilter-rule",
@@ -230,6 +234,13 @@ pub(super) const CAUSES: &[LossCause] = &[
         "the queueing discipline dropped it",
         "See tc -s qdisc show dev DEVICE for which one and why",
         "transmit.qdisc-drops",
+    ),
+    found(
+        super::TAP_FULL,
+        "the queue of the tap was full, because its virtual machine or program does not empty it",
+        "Give the virtual machine's interface several queues, or free the CPU of its vhost thread; for bursts, lengthen \
+         the queue (ip link set TAP txqueuelen N)",
+        "link.tap-drops",
     ),
     cause(
         super::TRANSMIT_RING,

@@ -33,6 +33,15 @@ pub(super) fn by_function(
     const EINVAL: i32 = 22;
     const EHOSTUNREACH: i32 = 113;
     const ON_ROUTES: [&str; 4] = ["ip_error", "dst_discard_out", "dst_discard", "ip6_pkt_drop"];
+    // tun_net_xmit (drivers/net/tun.c), and a macvtap's receive handler (drivers/net/tap.c), Linux 6.18.
+    let step = match (reason, function) {
+        (Some("FULL_RING"), Some("tun_net_xmit")) => Some(PathStep::Link),
+        (Some("FULL_RING"), Some("tap_handle_frame")) => Some(PathStep::Ingress),
+        _ => None,
+    };
+    if let Some(step) = step {
+        return Some(StagedCause { step, cause: named(super::TAP_FULL)? });
+    }
     // Positive for IPv4 on receive (ip_route_input_slow, net/ipv4/route.c).
     let cause = match (reason, function?, route_error.saturating_abs()) {
         (Some("IP_INHDR"), "ip_forward" | "ip6_forward", _) => "hops-used-up",
@@ -139,6 +148,12 @@ pub(super) const FUNCTIONS: &[CauseRow] = &[
     (PathStep::Ingress, "tc-ingress", "sch_handle_ingress"),
     (PathStep::Transmit, "qdisc-drop", "tcf_qevent_handle"),
     (PathStep::Ingress, "no-protocol", "__netif_receive_skb_core"),
+    // net/bridge: br_input.c, br_forward.c.
+    (
+        PathStep::Ingress,
+        "bridge",
+        "br_handle_frame br_handle_frame_finish br_forward __br_forward br_flood br_dev_queue_push_xmit",
+    ),
     (PathStep::Ingress, "tc-egress", "sch_handle_egress"),
     // Netfilter.
     (PathStep::Filter, "netfilter-rule", "nf_hook_slow nf_hook_slow_list nft_do_chain"),

@@ -39,6 +39,9 @@ fn a_reason_says_what_it_was() {
     );
     assert_eq!(met(Some("NETFILTER_DROP"), Some("nf_hook_slow")), ("netfilter-rule", PathStep::Filter));
     assert_eq!(met(Some("IP_RPFILTER"), None), ("rp-filter", PathStep::Route));
+    assert_eq!(met(Some("FULL_RING"), Some("tun_net_xmit")), ("tap-full", PathStep::Link));
+    assert_eq!(met(Some("FULL_RING"), Some("tap_handle_frame.part.0")), ("tap-full", PathStep::Ingress));
+    assert_eq!(met(Some("FULL_RING"), Some("other_xmit")), ("transmit-ring", PathStep::Link));
 }
 
 #[test]
@@ -56,6 +59,7 @@ fn a_reason_of_several_stages_is_met_where_the_packet_fell() {
 fn without_a_reason_the_function_says_it() {
     for reason in [None, Some("NOT_SPECIFIED")] {
         assert_eq!(met(reason, Some("udp_queue_rcv_one_skb.part.0")), ("receive-buffer", PathStep::Socket));
+        assert_eq!(met(reason, Some("br_handle_frame_finish")), ("bridge", PathStep::Ingress));
         assert_eq!(met(reason, Some("nf_hook_slow")), ("netfilter-rule", PathStep::Filter));
         assert_eq!(met(reason, Some("enqueue_to_backlog")), ("backlog-full", PathStep::Softirq));
     }

@@ -1,5 +1,7 @@
 //! The input of a ledger.
 
+use std::collections::BTreeMap;
+
 use linerate_host::Known;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +25,8 @@ pub struct PacketEvidence {
     /// Functions at netfilter's hooks that are not the kernel's own, such as `chain inet filter
     /// input hook input`; empty if unknown.
     pub chains: Vec<String>,
+    /// Interfaces of virtual machines and containers: `tap tap0 of web1 (6001), machine-qemu-web1.scope` by `tap0`.
+    pub ports: BTreeMap<String, String>,
     /// If the generator is linerate's.
     pub generator: Option<GeneratorSaid>,
     /// One line each.
@@ -68,6 +72,8 @@ pub enum CounterUse {
     XdpFailed,
     /// Frames that an XDP program transmitted or redirected.
     XdpTaken,
+    /// Packets that the queue of a macvtap took, for which the kernel has no tracepoint.
+    MacvtapTaken,
     /// Frames that a device did not send.
     DeviceUnsent,
     /// Others, for checks and divisions.

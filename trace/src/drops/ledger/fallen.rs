@@ -60,12 +60,19 @@ fn of_lost(evidence: &PacketEvidence, lost: &LostCount) -> PlacedLoss {
         Some(StagedCause { step, cause }) => (step, StageLoss::of(cause, lost.packets, exactness, source)),
         None => unnamed(lost, reason, exactness, source),
     };
+    let port = lost.device.and_then(|index| evidence.ports.get(evidence.seen.devices.get(&index)?));
     loss.symbol = function.map(str::to_owned);
-    loss.place = place(evidence, lost, step);
+    let sends = matches!(step, PathStep::Link | PathStep::Transmit) || loss.name == causes::TAP_FULL;
+    loss.place = match port.filter(|_| sends) {
+        Some(port) => Some(port.clone()),
+        None => place(evidence, lost, step),
+    };
     let has_reason = reason.is_some_and(|reason| reason != causes::NO_REASON);
     // A transmitting driver takes the packet from its socket first (tun_net_xmit, Linux 6.18), so
     // that it seems to be arriving.
-    let is_sent = lost.origin == PacketOrigin::Arriving && loss.name == causes::TRANSMIT_RING;
+    let is_sent = lost.origin == PacketOrigin::Arriving
+        && step == PathStep::Link
+        && [causes::TRANSMIT_RING, causes::TAP_FULL].contains(&loss.name.as_str());
     let origin = if is_sent { PacketOrigin::Local } else { lost.origin };
     PlacedLoss { direction: lost.direction, origin, step, port: lost.port, has_reason, loss }
 }

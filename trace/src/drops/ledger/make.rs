@@ -27,10 +27,11 @@ impl PacketAccounting {
     pub fn make(evidence: &PacketEvidence) -> Self {
         let CompletedEvidence { evidence, fallen, mut notes } = completed(evidence, fallen(evidence));
         let evidence = &evidence;
+        let taken = taken(evidence, &fallen, &mut notes);
         notes.extend(checks::notes(evidence, &fallen));
         let mut losses = UnplacedLosses(fallen);
         let forwarded = forwarded(evidence, &mut losses);
-        let mut requests = requests(evidence, &mut losses);
+        let mut requests = requests(evidence, &mut losses, taken);
         let mut replies = replies(evidence, &mut losses, &requests, &mut notes);
         gaps::explain(evidence, &mut requests, PacketDirection::Request);
         gaps::explain(evidence, &mut replies, PacketDirection::Reply);
@@ -64,7 +65,36 @@ fn named(subject: &PortSubject) -> String {
     format!("{what}{peer}{place}")
 }
 
-fn requests(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> AccountingPath {
+/// Requests that macvtaps took: by their counters, which are of all packets, up to the number that is missing.
+fn taken(evidence: &PacketEvidence, fallen: &[PlacedLoss], notes: &mut Vec<String>) -> u64 {
+    let passed = |point| evidence.passed(point, PacketDirection::Request).into_value();
+    let Some((received, delivered)) = passed(PathPoint::Received).zip(passed(PathPoint::Delivered)) else {
+        return 0;
+    };
+    let behind = [PathStep::Ingress, PathStep::Filter, PathStep::Route, PathStep::Socket];
+    let lost = fallen
+        .iter()
+        .filter(|fallen| is_received(fallen, PacketDirection::Request) && behind.contains(&fallen.step))
+        .map(|fallen| fallen.loss.packets);
+    let forwarded = passed(PathPoint::Forwarded).unwrap_or_default();
+    let gone = lost.fold(delivered.saturating_add(forwarded), u64::saturating_add);
+    let mut missing = received.saturating_sub(gone);
+    let mut taken = 0;
+    for grown in evidence.of_kind(CounterUse::MacvtapTaken) {
+        let packets = grown.packets.min(missing);
+        if packets > 0 {
+            let label = evidence.ports.get(&grown.place).unwrap_or(&grown.place);
+            notes.push(format!(
+                "{packets} requests are counted as taken by {label}: no tracepoint sees them, and {} grew by {}",
+                grown.read_from, grown.packets
+            ));
+        }
+        (missing, taken) = (missing - packets, taken + packets);
+    }
+    taken
+}
+
+fn requests(evidence: &PacketEvidence, losses: &mut UnplacedLosses, taken: u64) -> AccountingPath {
     let passed = |point| evidence.passed(point, PacketDirection::Request);
     let mut at =
         |step| losses.take(|fallen| is_received(fallen, PacketDirection::Request) && fallen.step == step);
@@ -85,7 +115,7 @@ fn requests(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> Accountin
         UnbalancedStage::of(PathStep::Xdp, xdp),
         UnbalancedStage::counted(PathStep::Softirq, softirq, passed(PathPoint::Received))
             .waiting(waited.backlogs_packets, waiting.backlogs_packets),
-        UnbalancedStage::of(PathStep::Ingress, at(PathStep::Ingress)),
+        UnbalancedStage::of(PathStep::Ingress, at(PathStep::Ingress)).forwarding(taken),
         UnbalancedStage::of(PathStep::Filter, at(PathStep::Filter)),
         UnbalancedStage::of(PathStep::Route, at(PathStep::Route)).forwarding(forwarded),
         UnbalancedStage::counted(PathStep::Socket, at(PathStep::Socket), passed(PathPoint::Delivered))

@@ -102,6 +102,21 @@ fn a_rule_of_netfilter_and_a_full_table_are_told_apart() {
 }
 
 #[test]
+fn what_a_macvtap_takes_is_forwarded_and_what_its_queue_has_no_room_for_is_lost() {
+    let mut evidence = evidence([70, 10, 10], [10; 2]);
+    evidence.seen.lost = vec![lost(Request, "FULL_RING", "tap_handle_frame", 40)];
+    evidence.ports = [("eth0".to_owned(), "macvtap eth0 of web1 (7)".to_owned())].into();
+    // Five are of other ports.
+    evidence.grown = vec![grown("eth0", "rx_taken", CounterUse::MacvtapTaken, 25)];
+    let ledger = PacketAccounting::make(&evidence);
+    let (step, loss) = only(&ledger);
+    assert_eq!((step, loss.name.as_str(), loss.packets), (PathStep::Ingress, "tap-full", 40));
+    assert_eq!(loss.place.as_deref(), Some("macvtap eth0 of web1 (7)"));
+    assert_eq!((ledger.requests.forwarded(), ledger.is_balanced()), (20, true), "{ledger:#?}");
+    assert!(ledger.notes[0].starts_with("20 requests are counted as taken by macvtap eth0"), "{ledger:#?}");
+}
+
+#[test]
 fn the_flow_limit_is_part_of_the_backlog() {
     let mut evidence = evidence([60, 60, 60], [60; 2]);
     evidence.seen.lost = vec![lost(Request, "CPU_BACKLOG", "enqueue_to_backlog", 40)];

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::counter::{CountedUnit, Counter};
 use linerate_host::stage::link::LinkState;
+use linerate_host::stage::link::virtual_network::{PortKind, VirtualPort};
 use linerate_host::stage::socket::HostSockets;
 use linerate_host::{Host, PacketPath, Scope, StageName};
 
@@ -15,6 +16,7 @@ pub(super) struct DropsReading {
     counters: BTreeMap<(String, String), ReadCounter>,
     waiting: QueuedPackets,
     chains: Vec<String>,
+    ports: BTreeMap<String, String>,
     unread: Vec<String>,
 }
 
@@ -73,6 +75,7 @@ impl DropsReading {
 
     fn from_path(path: &PacketPath) -> Self {
         let mut reading = Self { waiting: waiting(path), chains: chains(path), ..Self::default() };
+        path.virtual_network.ports.iter().for_each(|port| reading.insert_port(port));
         for counter in path.counters().iter().filter(|counter| is_of_packets(counter)) {
             reading.insert(counter, kind(counter));
         }
@@ -101,6 +104,20 @@ impl DropsReading {
 
     fn insert(&mut self, counter: &Counter, kind: CounterUse) {
         self.put(&counter.place, &counter.name, kind, counter.value, &counter.read_from);
+    }
+
+    fn insert_port(&mut self, port: &VirtualPort) {
+        let interface = &port.interface;
+        let owner = port.owner.as_ref().map(|owner| format!(" of {owner}")).unwrap_or_default();
+        self.ports.insert(interface.clone(), format!("{} {interface}{owner}", port.kind));
+        // A macvtap counts what its queue had no room for in both (macvlan_count_rx of macvlan_handle_frame, and
+        // tap_handle_frame, Linux 6.18).
+        if port.kind == PortKind::Macvtap
+            && let Some((all, dropped)) = port.total("rx_packets").zip(port.total("rx_dropped"))
+        {
+            let files = format!("/sys/class/net/{interface}/statistics/rx_packets less rx_dropped");
+            self.put(interface, "rx_taken", CounterUse::MacvtapTaken, all.saturating_sub(dropped), &files);
+        }
     }
 
     /// Counters of sockets beyond those of a packet path.
@@ -145,6 +162,7 @@ impl DropsReading {
             waited: earlier.waiting.clone(),
             waiting: self.waiting.clone(),
             chains: self.chains.clone(),
+            ports: self.ports.clone(),
             unread,
             ..PacketEvidence::default()
         }

@@ -1,0 +1,138 @@
+//! `linerate lab placement`.
+
+use linerate_lab::placement::{PlacementComparison, PlacementResult, ReceiverPlacement};
+
+use crate::document::{Audience, Cell, Document, Fact, Note, RangeChart, RangeRow, Section, Table};
+use crate::envelope::{CommandResult, Envelope};
+use crate::render::format::{self, UNKNOWN, percent, plus_minus, rate, ratio};
+use crate::view::ladder::{rate_row, rates_chart, ratio_interval, verdict_name, verdict_tone};
+use crate::view::paths::micro;
+
+/// With a smaller share of packets lost, the sender may have been the limit.
+const OVERLOADED: f64 = 0.01;
+
+impl CommandResult for PlacementComparison {
+    const SCHEMA: &'static str = "linerate.placement/1";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        let report = &envelope.result;
+        let mut document = Document::new(
+            "Where receiver and packets are",
+            verdict(report),
+            envelope.origin(),
+            &envelope.warnings,
+        );
+        document.about =
+            format!("in temporary hosts on this machine, took {}", format::elapsed(report.elapsed_seconds));
+        document.notes.extend(notes(report).into_iter().map(Note::new));
+        let skipped =
+            report.placements.iter().filter_map(|result| Some((result, result.skipped_because.as_ref()?)));
+        let skipped = skipped.map(|(result, why)| Fact::new(result.placement.name(), why.clone()));
+        document.sections = vec![
+            Section::new("Packets per second that one thread reads")
+                .with_for(Audience::Page, chart(report))
+                .with(table(report)),
+            Section::new("Skipped placements").with(skipped.collect::<Vec<_>>()),
+        ];
+        document
+    }
+}
+
+fn measured(report: &PlacementComparison) -> impl Iterator<Item = (&PlacementResult, f64)> {
+    report.placements.iter().filter_map(|result| Some((result, result.packets_per_second?.median)))
+}
+
+fn verdict(report: &PlacementComparison) -> String {
+    let parts: Vec<String> = measured(report)
+        .map(|(result, packets)| {
+            let versus = result.versus_first.as_ref();
+            let versus =
+                versus.map_or_else(String::new, |versus| format!(" ({})", ratio(versus.ratio.median)));
+            format!("{} {}{versus}", place(result.placement), rate(packets))
+        })
+        .collect();
+    format!("Packets per second that one thread reads: {}.", parts.join(", "))
+}
+
+fn place(placement: ReceiverPlacement) -> &'static str {
+    match placement {
+        ReceiverPlacement::SameCpu => "on the CPU of the packets",
+        ReceiverPlacement::SmtSibling => "on the other hardware thread of its core",
+        ReceiverPlacement::OtherCore => "on another core",
+        ReceiverPlacement::OtherNode => "on another NUMA node",
+    }
+}
+
+fn notes(report: &PlacementComparison) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.sender_cpu == report.packets_cpu {
+        notes.push(format!(
+            "No CPU was left for the sender, so that it ran on CPU {}, too: the receiver there shared its CPU with the \
+             packets and with the sender.",
+            report.packets_cpu
+        ));
+    }
+    for (result, _) in measured(report) {
+        let name = result.placement.name();
+        if result.lost_ratio.is_some_and(|lost| lost < OVERLOADED) {
+            notes.push(format!("{name}: it read all that was sent, so that its rate is a lower bound."));
+        }
+        if let Some(why) = result.cost.why() {
+            notes.push(format!("{name}: CPU time is unknown: {why}"));
+        }
+    }
+    notes
+}
+
+fn table(report: &PlacementComparison) -> Table {
+    let mut table = Table::new(&[
+        "receiver",
+        ">CPU",
+        ">packets/s",
+        ">±",
+        ">of same-cpu",
+        ">interval",
+        "verdict",
+        ">lost",
+        ">receiver us",
+        ">softirq us",
+    ]);
+    for (result, packets) in measured(report) {
+        let estimate = result.packets_per_second;
+        let versus = result.versus_first.as_ref();
+        let cost = |of: fn(&linerate_lab::placement::PlacementCost) -> f64| {
+            result.cost.value().map_or_else(|| UNKNOWN.to_owned(), |cost| micro(of(cost)))
+        };
+        table.row([
+            Cell::from(result.placement.name()),
+            result.receiver_cpu.map_or_else(String::new, |cpu| cpu.to_string()).into(),
+            rate(packets).into(),
+            estimate.map_or_else(String::new, |rate| plus_minus(rate.median, rate.low, rate.high)).into(),
+            versus.map_or_else(String::new, |versus| ratio(versus.ratio.median)).into(),
+            versus.and_then(|versus| ratio_interval(&versus.ratio)).unwrap_or_default().into(),
+            versus.map_or_else(
+                || Cell::from(""),
+                |versus| Cell::toned(verdict_name(versus.verdict), verdict_tone(versus.verdict).0),
+            ),
+            result.lost_ratio.map_or_else(String::new, percent).into(),
+            cost(|cost| cost.receiver_ns_per_packet).into(),
+            cost(|cost| cost.softirq_ns_per_packet).into(),
+        ]);
+    }
+    table.with_caption(
+        "CPU time per packet that was read; softirq: of all packets, also of those lost at the receive buffer.",
+    )
+}
+
+fn chart(report: &PlacementComparison) -> RangeChart {
+    let rows = report.placements.iter().map(|result| RangeRow {
+        skipped: result.skipped_because.clone(),
+        ..rate_row(
+            result.placement.name(),
+            result.packets_per_second,
+            result.versus_first.as_ref(),
+            "packets",
+        )
+    });
+    RangeChart { axis: "packets per second", ..rates_chart(rows.collect()) }
+}

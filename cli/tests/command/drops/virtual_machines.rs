@@ -1,0 +1,142 @@
+//! Packets lost on their way to virtual machines and containers.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+
+use super::scene::{DropsOutput, DropsTestLab, PORT, shell, within};
+use crate::support::skip;
+use crate::sys::open_tap;
+
+/// Packets for each virtual machine, and the room of a tap's queue.
+const SENT: u64 = 60;
+const ROOM: u64 = 20;
+const PAYLOAD: [u8; 100] = [7; 100];
+/// The hardware address of a virtual machine that reads nothing, and of one that is off.
+const MACHINE: &str = "02:00:00:00:00:09";
+const OFF: &str = "02:00:00:00:00:0a";
+
+fn send(client: &UdpSocket, address: &str, packets: u64) {
+    for _ in 0..packets {
+        client.send_to(&PAYLOAD, (address, PORT)).expect("it leaves");
+    }
+}
+
+/// No other packets than those of the test.
+fn silence(scene: &DropsTestLab) {
+    let quiet = "for file in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$file; done";
+    for host in [scene.receiver(), scene.sender(), scene.other_sender()] {
+        shell(host, quiet);
+    }
+    let neighbour = "ip neigh add 198.18.0";
+    let neighbours =
+        format!("{neighbour}.50 lladdr {MACHINE} dev eth0; {neighbour}.51 lladdr {OFF} dev eth0");
+    shell(scene.sender(), &neighbours);
+}
+
+/// Packets of the test in the queue of a tap, which nobody else reads.
+fn queued(mut tap: &File) -> u64 {
+    rustix::io::ioctl_fionbio(tap, true).expect("it does not wait");
+    let mut frame = [0; 2048];
+    let frames =
+        std::iter::from_fn(|| tap.read(&mut frame).ok().map(|length| frame[..length].ends_with(&PAYLOAD)));
+    let packets = frames.filter(|is_ours| *is_ours).count();
+    u64::try_from(packets).expect("a count")
+}
+
+fn balances(found: &DropsOutput) {
+    assert_eq!(found.unaccounted(), [], "{:#}", found.document);
+    assert_eq!(found.document["balanced"], true, "{:#}", found.document);
+    assert_eq!(found.status, Some(1), "{}", found.errors);
+}
+
+#[test]
+fn a_bridge_with_a_full_tap_and_a_container_that_is_shaped() {
+    const TEST: &str = "a_bridge_with_a_full_tap_and_a_container_that_is_shaped";
+    let Some(scene) = DropsTestLab::up(TEST, 2) else { return };
+    silence(&scene);
+    let tap = match scene.receiver().run(open_tap).expect("the host runs") {
+        Ok(tap) => tap,
+        Err(error) => return skip(TEST, &format!("/dev/net/tun: {error}")),
+    };
+    scene.shell(&format!(
+        "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; echo 1 >/proc/sys/net/ipv6/conf/tap0/disable_ipv6; \
+         ip link add br0 type bridge; ip link set tap0 txqueuelen {ROOM}; ip link set br0 up; \
+         for port in eth0 eth1; do ip link set $port master br0; done; tc qdisc replace dev eth1 root tbf rate 1mbit burst 1600 limit 1600"
+    ));
+    shell(scene.other_sender(), "ip address add 198.18.0.200/24 dev eth0");
+    // A container's process, by which its veth is known.
+    let mut sleep = Command::new("sleep");
+    sleep.arg("60").stdin(Stdio::null());
+    let mut container = scene.other_sender().spawn(sleep).expect("a process");
+    let (client, server) =
+        (scene.client(), scene.socket(scene.other_sender(), &format!("198.18.0.200:{PORT}")));
+    send(&client, "198.18.0.200", 1);
+    server.recv(&mut [0; 200]).expect("the bridge knows the container");
+    // Only now, so that its queue is empty.
+    scene.shell(&format!(
+        "ip tuntap add tap1 mode tap; for port in tap0 tap1; do ip link set $port master br0 up; done; \
+         bridge fdb add {MACHINE} dev tap0 master static; bridge fdb add {OFF} dev tap1 master static"
+    ));
+    let dropped = || -> u64 {
+        let told = scene.shell("tc -s qdisc show dev eth1 | grep -o 'dropped [0-9]*'");
+        told.trim_start_matches("dropped ").parse().expect("a count")
+    };
+    server.set_nonblocking(true).expect("it does not wait");
+    let found = scene.found(|| {
+        for address in ["198.18.0.50", "198.18.0.51", "198.18.0.200"] {
+            send(&client, address, SENT);
+        }
+        let mut served = 0;
+        within("all are dropped or there", || {
+            while server.recv(&mut [0; 200]).is_ok() {
+                served += 1;
+            }
+            served + dropped() == SENT
+        });
+    });
+    container.kill().expect("killed");
+    assert!(dropped() > 0);
+    assert_eq!(found.losses("requests"), [("bridge".to_owned(), SENT)]);
+    let mut lost = found.losses("forwarded");
+    lost.retain(|(_, packets)| *packets > 0);
+    assert_eq!(lost, [("qdisc-drop".to_owned(), dropped()), ("tap-full".to_owned(), SENT - queued(&tap))]);
+    let place = |name| found.loss("forwarded", name)["place"].as_str().expect("a place");
+    // This process holds the tap, as QEMU would.
+    let holder = format!("({})", std::process::id());
+    assert!(place("tap-full").starts_with("tap tap0 of ") && place("tap-full").contains(&holder));
+    let at = format!("veth eth1 of sleep ({})", container.id());
+    assert!(place("qdisc-drop").starts_with(&at), "{}", place("qdisc-drop"));
+    assert_eq!(found.forwarded(), 2 * SENT, "{:#}", found.document);
+    balances(&found);
+}
+
+#[test]
+fn a_macvtap_whose_queue_is_full() {
+    const TEST: &str = "a_macvtap_whose_queue_is_full";
+    let Some(scene) = DropsTestLab::up(TEST, 2) else { return };
+    silence(&scene);
+    let made = format!(
+        "ip link add link eth0 name mvt0 address {MACHINE} txqueuelen {ROOM} type macvtap mode bridge"
+    );
+    let added = scene.shell(&format!("if {made} 2>/dev/null; then echo added; fi"));
+    if added != "added" {
+        return skip(TEST, "this kernel has no macvtap");
+    }
+    let device = scene.path("tap");
+    scene.shell(&format!(
+        "echo 1 >/proc/sys/net/ipv6/conf/mvt0/disable_ipv6; ip link set mvt0 up; \
+         mknod {device} c $(cat /sys/class/net/mvt0/macvtap/tap*/dev | tr : ' ')"
+    ));
+    let queue = File::options().read(true).write(true).open(&device).expect("the macvtap's device");
+    let client = scene.client();
+    let found = scene.found(|| send(&client, "198.18.0.50", SENT));
+    let taken = queued(&queue);
+    assert!((1..=ROOM).contains(&taken), "{taken}");
+    found.is_only("requests", "tap-full", SENT - taken);
+    assert_eq!(found.loss("requests", "tap-full")["place"], "macvtap mvt0", "{:#}", found.document);
+    // What the queue took is not missing.
+    assert_eq!(found.forwarded(), taken, "{:#}", found.document);
+    balances(&found);
+}

@@ -1,0 +1,51 @@
+//! `linerate lab placement`.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::schema::conforms;
+use crate::support::{labs_can_be_made, linerate, machine, skip};
+
+#[test]
+fn each_placement_is_measured_or_skipped_with_a_reason() {
+    let _machine = machine();
+    let can = match rustix::process::geteuid().is_root() {
+        true => labs_can_be_made(),
+        false => Err("lab placement requires root".to_owned()),
+    };
+    if let Err(why) = can {
+        return skip("each_placement_is_measured_or_skipped_with_a_reason", &why);
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("placement.html");
+    let page = page.to_str().expect("a name");
+    let output = linerate(&["lab", "placement", "--samples", "4", "--json", "-", "--html", page]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    conforms(&document, "linerate.placement/1");
+    let placements = document["result"]["placements"].as_array().expect("placements");
+    let names: Vec<&str> = placements.iter().filter_map(|result| result["placement"].as_str()).collect();
+    assert_eq!(names, ["same-cpu", "smt-sibling", "other-core", "other-node"]);
+    let (measured, skipped): (Vec<&Value>, Vec<&Value>) =
+        placements.iter().partition(|result| result["skipped_because"].is_null());
+    assert!(skipped.iter().all(|result| result["packets_per_second"].is_null()), "{document:#}");
+    let mut cpus: Vec<u64> = measured.iter().filter_map(|result| result["receiver_cpu"].as_u64()).collect();
+    assert_eq!(cpus.first(), document["result"]["packets_cpu"].as_u64().as_ref());
+    cpus.dedup();
+    assert_eq!(cpus.len(), measured.len(), "{document:#}");
+    let usable = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(measured.len() > 1 || usable == 1, "{document:#}");
+    for result in measured {
+        let is_first = result["placement"] == "same-cpu";
+        assert!(result["packets_per_second"]["median"].as_f64() > Some(1000.0), "{result}");
+        assert_eq!(result["versus_first"].is_null(), is_first, "{result}");
+        // Unknown where a receiver that shares its CPU read nothing while it was traced.
+        let cost = &result["cost"]["receiver_ns_per_packet"];
+        assert!(is_first || cost.as_f64() > Some(10.0), "{result}");
+    }
+    assert!(fs::read_to_string(page).expect("the page").contains("<svg"));
+    let odd = linerate(&["lab", "placement", "--samples", "5"]);
+    let said = String::from_utf8_lossy(&odd.stderr).into_owned();
+    assert!(odd.status.code() == Some(2) && said.contains("an even number is required"), "{said}");
+}

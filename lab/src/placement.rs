@@ -1,0 +1,359 @@
+//! How many packets per second one thread receives, by its place next to the CPU that processes the packets.
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use linerate_engine::RunningServer;
+use linerate_host::setting::QueueDirection;
+use linerate_host::stage::machine::MachineState;
+use linerate_host::{CpuSet, Host, Known, Setting, SettingValue, stats};
+use linerate_load::generator::GeneratorBuilder;
+use linerate_load::{Generator, GeneratorDescription, LoadSlot, LoadWorkload, PacingMode};
+use linerate_services::sink::SinkService;
+use serde::{Deserialize, Serialize};
+
+use crate::Lab;
+use crate::ladder::config::{LadderConfig, RunTiming};
+use crate::ladder::configuration::{ServerCalls, ServerConfiguration};
+use crate::ladder::error::TestbedError;
+use crate::ladder::lab_testbed::{CpuPlacement, setup};
+use crate::ladder::read_count::ReadCountGenerator;
+use crate::ladder::report::{RateEstimate, VersusPrevious};
+use crate::ladder::{server, summary};
+use crate::paths::cost::{self, TRACED_LOAD};
+use crate::paths::report::{CostContext, PathCost};
+
+const PORT: u16 = 7777;
+/// Flood before each sample, after the receiver has moved.
+const LEAD: Duration = Duration::from_millis(100);
+const SAMPLE: Duration = Duration::from_millis(400);
+/// Longest wait for packets in the receive buffer after a flood.
+const DRAIN: Duration = Duration::from_millis(50);
+/// Datagrams per system call of the receiver.
+const BATCH: u16 = 64;
+
+/// Where the receiver's thread runs, seen from the CPU that processes its packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReceiverPlacement {
+    SameCpu,
+    /// Another hardware thread of its core.
+    SmtSibling,
+    /// Another core of its NUMA node.
+    OtherCore,
+    OtherNode,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct PlacementConfig {
+    /// UDP payload of a packet.
+    pub payload_bytes: u32,
+    /// Samples of each placement, each next to one of the first; an even number, at least 4.
+    pub samples: u32,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlacementComparison {
+    pub elapsed_seconds: f64,
+    pub config: PlacementConfig,
+    /// The CPU whose softirqs process the packets.
+    pub packets_cpu: u32,
+    /// The CPU that sends; the same one if no other is left.
+    pub sender_cpu: u32,
+    pub generator: GeneratorDescription,
+    /// The others are compared with the first.
+    pub placements: Vec<PlacementResult>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlacementResult {
+    pub placement: ReceiverPlacement,
+    /// The receiver's CPU; `None` if it was skipped.
+    pub receiver_cpu: Option<u32>,
+    /// Why it was not measured; `None` if it was.
+    pub skipped_because: Option<String>,
+    /// Packets that the receiver read while more were sent than it could read.
+    pub packets_per_second: Option<RateEstimate>,
+    /// Share of the packets sent that the receiver did not read. Without losses the sender was the limit.
+    pub lost_ratio: Option<f64>,
+    /// The rate as a multiple of that of the first, alternated.
+    pub versus_first: Option<VersusPrevious>,
+    pub cost: Known<PlacementCost>,
+}
+
+/// CPU time per packet that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PlacementCost {
+    pub receiver_ns_per_packet: f64,
+    /// Interrupts and softirqs, with the packets that were lost.
+    pub softirq_ns_per_packet: f64,
+}
+
+impl ReceiverPlacement {
+    pub const ALL: [Self; 4] = [Self::SameCpu, Self::SmtSibling, Self::OtherCore, Self::OtherNode];
+
+    /// The name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SameCpu => "same-cpu",
+            Self::SmtSibling => "smt-sibling",
+            Self::OtherCore => "other-core",
+            Self::OtherNode => "other-node",
+        }
+    }
+}
+
+/// The CPUs of packets, sender and receivers.
+#[derive(Debug, PartialEq, Eq)]
+struct PlacementCpus {
+    packets: u32,
+    sender: u32,
+    /// Or why there is none.
+    receivers: [(ReceiverPlacement, Result<u32, String>); 4],
+}
+
+impl PlacementCpus {
+    /// `cpus` are those that may be used, at least one.
+    fn choose(machine: &MachineState, cpus: &[u32]) -> Option<Self> {
+        let packets = *cpus.first()?;
+        let shares_core =
+            |one: u32, other: u32| machine.siblings_of(one).is_some_and(|core| core.contains(other));
+        let shares_node = |one, other| machine.node_of(one) == machine.node_of(other);
+        let find = |fits: &dyn Fn(u32) -> bool, why: String| {
+            cpus.iter().copied().find(|cpu| *cpu != packets && fits(*cpu)).ok_or(why)
+        };
+        let receivers = ReceiverPlacement::ALL.map(|placement| {
+            let found = match placement {
+                ReceiverPlacement::SameCpu => Ok(packets),
+                ReceiverPlacement::SmtSibling | ReceiverPlacement::OtherCore
+                    if let Some(why) = machine.cores.why() =>
+                {
+                    Err(format!("which CPUs share a core is unknown: {why}"))
+                }
+                ReceiverPlacement::OtherNode if let Some(why) = machine.nodes.why() => {
+                    Err(format!("which CPUs share a NUMA node is unknown: {why}"))
+                }
+                ReceiverPlacement::SmtSibling => find(
+                    &|cpu| shares_core(packets, cpu),
+                    format!("the core of CPU {packets} has no other hardware thread that may be used"),
+                ),
+                ReceiverPlacement::OtherCore => find(
+                    &|cpu| !shares_core(packets, cpu) && shares_node(packets, cpu),
+                    format!("the NUMA node of CPU {packets} has no other core that may be used"),
+                ),
+                ReceiverPlacement::OtherNode => find(
+                    &|cpu| !shares_node(packets, cpu),
+                    "no CPU of another NUMA node may be used".to_owned(),
+                ),
+            };
+            (placement, found)
+        });
+        let used: Vec<u32> = receivers.iter().filter_map(|(_, cpu)| cpu.as_ref().ok()).copied().collect();
+        // A hardware thread next to a measured one takes part of its core.
+        let disturbs = |cpu: u32| used.iter().any(|used| shares_core(*used, cpu));
+        let free = cpus.iter().copied().filter(|cpu| !used.contains(cpu));
+        let sender = free.min_by_key(|cpu| (disturbs(*cpu), !shares_node(packets, *cpu)));
+        Some(Self { packets, sender: sender.unwrap_or(packets), receivers })
+    }
+}
+
+/// One sample of a placement.
+#[derive(Debug, Clone, Copy)]
+struct PlacementSample {
+    packets_per_second: f64,
+    lost_ratio: f64,
+}
+
+struct PlacementLab<'a> {
+    // In the order of dropping: server and generator live in the hosts of the lab.
+    server: Option<RunningServer>,
+    generator: Box<dyn Generator>,
+    lab: Lab,
+    address: SocketAddr,
+    payload_bytes: usize,
+    cancel: &'a AtomicBool,
+}
+
+/// Measures each placement that this machine has, in a lab. Requires root. `on_sample` is called with the packets per
+/// second of each sample.
+///
+/// # Errors
+/// If the lab cannot be made, or the run is cancelled.
+pub fn run(
+    config: &PlacementConfig,
+    cancel: &Arc<AtomicBool>,
+    on_sample: &mut dyn FnMut(ReceiverPlacement, f64),
+) -> Result<PlacementComparison, TestbedError> {
+    let started = Instant::now();
+    let mut ladder = LadderConfig::new(Vec::new(), RunTiming::LAB);
+    ladder.resolve_cpus().map_err(|error| TestbedError::Lab(error.to_string()))?;
+    let cpus = PlacementCpus::choose(&MachineState::observe(&Host::live()), &ladder.cpus)
+        .ok_or_else(|| TestbedError::Lab("no CPU may be used".to_owned()))?;
+    let mut lab = PlacementLab::start(config, &cpus, cancel)?;
+    let [(placement, receiver), others @ ..] = &cpus.receivers;
+    let mut first = PlacementResult::new(*placement, receiver);
+    let mut first_samples = Vec::new();
+    let mut results: Vec<PlacementResult> = Vec::new();
+    for (placement, receiver) in others {
+        let mut result = PlacementResult::new(*placement, receiver);
+        if let Ok(cpu) = receiver {
+            let (mut ours, mut of_first) = (Vec::new(), Vec::new());
+            for _ in 0..config.samples.div_ceil(2) {
+                for is_first in [true, false, false, true] {
+                    let (at, cpu, samples) = match is_first {
+                        true => (ReceiverPlacement::SameCpu, cpus.packets, &mut of_first),
+                        false => (*placement, *cpu, &mut ours),
+                    };
+                    samples.push(lab.sample(cpu)?);
+                    on_sample(at, samples[samples.len() - 1].packets_per_second);
+                }
+            }
+            result.fill(&ours);
+            let compared = stats::compare(&rates(&of_first), &rates(&ours)).ok();
+            result.versus_first =
+                compared.map(|ratio| summary::versus(ReceiverPlacement::SameCpu.name(), &ratio));
+            first_samples.extend(of_first);
+        }
+        results.push(result);
+    }
+    while first_samples.len() < config.samples as usize {
+        first_samples.push(lab.sample(cpus.packets)?);
+    }
+    first.fill(&first_samples);
+    results.insert(0, first);
+    for result in &mut results {
+        if let Some(cpu) = result.receiver_cpu {
+            result.cost = lab.cost(cpu)?;
+        }
+    }
+    Ok(PlacementComparison {
+        elapsed_seconds: started.elapsed().as_secs_f64(),
+        config: *config,
+        packets_cpu: cpus.packets,
+        sender_cpu: cpus.sender,
+        generator: lab.generator.describe(),
+        placements: results,
+    })
+}
+
+impl<'a> PlacementLab<'a> {
+    fn start(
+        config: &PlacementConfig,
+        cpus: &PlacementCpus,
+        cancel: &'a Arc<AtomicBool>,
+    ) -> Result<Self, TestbedError> {
+        let lab = Lab::builder().queues(1).start()?;
+        let link = lab.links()[0].clone();
+        let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
+        let sending =
+            CpuPlacement { server: vec![cpus.packets], generator: vec![cpus.sender], shared: false };
+        // XPS would have nothing to choose between with one queue.
+        setup::set_sender(&lab, &link, &sending, true, false)?;
+        if cpus.sender != cpus.packets {
+            // A packet of a veth pair is processed on the CPU that sent it unless RPS moves it.
+            let host = Host::live_with_sys(receiver.sys_path()?);
+            let direction = QueueDirection::Receive;
+            let rps = Setting::QueueCpus { interface: link.receiver.interface.clone(), direction, queue: 0 };
+            let packets: CpuSet = [cpus.packets].into_iter().collect();
+            receiver.run(|| rps.write(&host, &SettingValue::new(packets.to_mask())))??;
+        }
+        let address = SocketAddr::from((link.receiver.ipv4[0], PORT));
+        let payload_bytes = config.payload_bytes as usize;
+        let generator = sender.run(|| {
+            GeneratorBuilder::default()
+                .targets(vec![address])
+                .cpus(Some(vec![cpus.sender]))
+                .flows(1)
+                .workload(LoadWorkload::Echo { payload_bytes })
+                .cancel(Arc::clone(cancel))
+                .start()
+        })??;
+        let counters = format!("/proc/self/task/{}/net/snmp", receiver.thread_id());
+        let generator = Box::new(ReadCountGenerator::new(generator, counters));
+        Ok(Self { server: None, generator, lab, address, payload_bytes, cancel })
+    }
+
+    /// Has the receiver run on a CPU.
+    fn place(&mut self, cpu: u32) -> Result<(), TestbedError> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(TestbedError::Cancelled);
+        }
+        server::stop(&mut self.server)?;
+        let configuration = ServerConfiguration {
+            pinned: true,
+            calls: ServerCalls::Batched(BATCH),
+            ..ServerConfiguration::baseline()
+        };
+        let builder = server::builder(&configuration, self.address, &[cpu], self.payload_bytes);
+        let started = self.lab.receiver().run(|| builder.start(|_| SinkService::default()))?;
+        self.server = Some(started.map_err(|error| TestbedError::Server(error.to_string()))?);
+        self.generator.run(&flood(LEAD))?;
+        Ok(())
+    }
+
+    fn sample(&mut self, cpu: u32) -> Result<PlacementSample, TestbedError> {
+        self.place(cpu)?;
+        let outcome = self.generator.run(&flood(SAMPLE))?;
+        Ok(PlacementSample {
+            packets_per_second: outcome.answered_per_second,
+            lost_ratio: outcome.loss_ratio(),
+        })
+    }
+
+    fn cost(&mut self, cpu: u32) -> Result<Known<PlacementCost>, TestbedError> {
+        self.place(cpu)?;
+        let host = Host::live();
+        let (outcome, traced) =
+            cost::under_load(&mut *self.generator, &flood(TRACED_LOAD), || cost::trace(&host))?;
+        let traced = match traced {
+            Ok((traced, _)) => traced,
+            Err(error) => return Ok(Known::unknown(error.to_string())),
+        };
+        let receiver = self.lab.receiver();
+        let host_of = |namespace| {
+            let is_it = receiver.namespace_id().inode == u64::from(namespace);
+            is_it.then(|| receiver.name().to_owned())
+        };
+        let cost = PathCost::from_trace(&traced, outcome.answered_per_second, &cost::owner, &host_of);
+        if outcome.answered == 0 || cost.of(CostContext::Service) == 0.0 {
+            return Ok(Known::unknown("the receiver had no CPU time while the CPUs were traced"));
+        }
+        Ok(Known::Value(PlacementCost {
+            receiver_ns_per_packet: cost.of(CostContext::Service),
+            softirq_ns_per_packet: cost.of(CostContext::Softirq) + cost.of(CostContext::HardIrq),
+        }))
+    }
+}
+
+impl PlacementResult {
+    fn new(placement: ReceiverPlacement, receiver: &Result<u32, String>) -> Self {
+        Self {
+            placement,
+            receiver_cpu: receiver.as_ref().ok().copied(),
+            skipped_because: receiver.as_ref().err().cloned(),
+            packets_per_second: None,
+            lost_ratio: None,
+            versus_first: None,
+            cost: Known::unknown("not measured"),
+        }
+    }
+
+    fn fill(&mut self, samples: &[PlacementSample]) {
+        self.packets_per_second = summary::estimate(&rates(samples));
+        self.lost_ratio = stats::median(&samples.iter().map(|sample| sample.lost_ratio).collect::<Vec<_>>());
+    }
+}
+
+fn flood(duration: Duration) -> LoadSlot {
+    LoadSlot { drain: DRAIN, ..LoadSlot::new(PacingMode::Flood, duration) }
+}
+
+fn rates(samples: &[PlacementSample]) -> Vec<f64> {
+    samples.iter().map(|sample| sample.packets_per_second).collect()
+}
