@@ -5,7 +5,7 @@ mod published;
 mod words;
 
 use linerate_lab::ladder::report::{
-    ComparisonVerdict, LadderReport, RateEstimate, StepReport, TestbedKind, VersusPrevious,
+    ComparisonVerdict, LadderReport, StepReport, TestbedKind, VersusPrevious,
 };
 
 use crate::document::{
@@ -248,28 +248,6 @@ pub(crate) fn comparison_badge(versus: &VersusPrevious, words: String) -> Badge 
         ratio: ratio(versus.ratio.median),
         interval: ratio_interval(&versus.ratio).unwrap_or_default(),
         against: versus.id.clone(),
-    }
-}
-
-/// A rate and its comparison as a row of [`rates_chart`]; `unit` is what is counted.
-pub(crate) fn rate_row(
-    label: &str,
-    estimate: Option<RateEstimate>,
-    versus: Option<&VersusPrevious>,
-    unit: &str,
-) -> RangeRow {
-    let badge = versus.map(|versus| comparison_badge(versus, verdict_name(versus.verdict).to_owned()));
-    let row = RangeRow { label: label.to_owned(), badge, ..RangeRow::default() };
-    let Some(estimate) = estimate else {
-        return RangeRow { description: format!("{label}: not measured"), value: UNKNOWN.to_owned(), ..row };
-    };
-    RangeRow {
-        description: format!("{label}: {} {unit} per second", rate_range(estimate.low, estimate.high)),
-        span: Some((estimate.low, estimate.high)),
-        marks: vec![RangeMark { at: estimate.median, shape: MarkShape::Dot }],
-        value: rate(estimate.median),
-        aside: plus_minus(estimate.median, estimate.low, estimate.high),
-        ..row
     }
 }
 

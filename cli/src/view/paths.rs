@@ -1,17 +1,18 @@
 //! `linerate lab paths`.
 
 use linerate_host::Known;
+use linerate_lab::ladder::report::{RateEstimate, VersusPrevious};
 use linerate_lab::paths::report::{CostContext, PathCost, PathReport, PathsReport};
 
 use crate::document::{
-    Audience, BarChart, BarSegment, Block, Cell, Document, Fact, Note, RangeChart, RangeRow, Section,
-    SegmentFill, StackedBar, Table, Tone,
+    Audience, BarChart, BarSegment, Block, Cell, Document, Fact, MarkShape, Note, RangeChart, RangeMark,
+    RangeRow, Section, SegmentFill, StackedBar, Table, Tone,
 };
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{
-    self, UNKNOWN, grouped, microseconds, percent, plus_minus, rate, ratio, significant,
+    self, UNKNOWN, grouped, microseconds, percent, plus_minus, rate, rate_range, ratio, significant,
 };
-use crate::view::ladder::{rate_row, rates_chart, ratio_interval, verdict_name, verdict_tone};
+use crate::view::ladder::{comparison_badge, rates_chart, ratio_interval, verdict_name, verdict_tone};
 
 impl CommandResult for PathsReport {
     const SCHEMA: &'static str = "linerate.paths/1";
@@ -216,6 +217,28 @@ fn cost_chart(report: &PathsReport) -> BarChart {
         bars: bars.collect(),
         legend: FILLS.map(|(_, fill, name)| (fill, name)).to_vec(),
         ..BarChart::default()
+    }
+}
+
+/// A rate and its comparison as a row of [`rates_chart`]; `unit` is what is counted.
+pub(super) fn rate_row(
+    label: &str,
+    estimate: Option<RateEstimate>,
+    versus: Option<&VersusPrevious>,
+    unit: &str,
+) -> RangeRow {
+    let badge = versus.map(|versus| comparison_badge(versus, verdict_name(versus.verdict).to_owned()));
+    let row = RangeRow { label: label.to_owned(), badge, ..RangeRow::default() };
+    let Some(estimate) = estimate else {
+        return RangeRow { description: format!("{label}: not measured"), value: UNKNOWN.to_owned(), ..row };
+    };
+    RangeRow {
+        description: format!("{label}: {} {unit} per second", rate_range(estimate.low, estimate.high)),
+        span: Some((estimate.low, estimate.high)),
+        marks: vec![RangeMark { at: estimate.median, shape: MarkShape::Dot }],
+        value: rate(estimate.median),
+        aside: plus_minus(estimate.median, estimate.low, estimate.high),
+        ..row
     }
 }
 

@@ -5,8 +5,8 @@ use linerate_lab::placement::{PlacementComparison, PlacementResult, ReceiverPlac
 use crate::document::{Audience, Cell, Document, Fact, Note, RangeChart, RangeRow, Section, Table};
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{self, UNKNOWN, percent, plus_minus, rate, ratio};
-use crate::view::ladder::{rate_row, rates_chart, ratio_interval, verdict_name, verdict_tone};
-use crate::view::paths::micro;
+use crate::view::ladder::{rates_chart, ratio_interval, verdict_name, verdict_tone};
+use crate::view::paths::{micro, rate_row};
 
 /// With a smaller share of packets lost, the sender may have been the limit.
 const OVERLOADED: f64 = 0.01;
