@@ -33,7 +33,7 @@ values() {
     done
     sysctl net.core net.ipv4.udp_mem net.ipv4.udp_rmem_min net.ipv4.conf.all.rp_filter kernel.numa_balancing 2>/dev/null |
         grep -v cookie
-    grep Cpus_allowed_list /proc/$server/task/*/status | sed "s/task.[0-9]*.status/task/" | sort | uniq -c
+    grep Cpus_allowed_list /proc/$server/task/*/status | sed 's/.*://;s/^/server threads on/' | sort | uniq -c
 }
 
 # Sets mask to some of 20 CPUs.
@@ -95,7 +95,7 @@ change() {
     wait $! 2>/dev/null
     status=$?
     log="$log exit $status"
-    [ $status = 2 ] && log="$log ($(tail -1 /run/out))"
+    log="$log ($(head -1 /run/out | cut -c1-160))"
 }
 
 rename() {
@@ -104,35 +104,44 @@ rename() {
     log="$log renamed"
 }
 
+start() {
+    $serve >/dev/null 2>&1 &
+    server=$!
+    sleep 2
+}
+
 failed=0
-$serve >/dev/null 2>&1 &
-server=$!
-sleep 2
+start
 history=0
 while [ $history -lt $count ]; do
     history=$((history + 1))
     log= foreign=
     disorder
     values >/run/before
-    for step in 1 2 3; do
-        pick 7
+    for step in 1 2 3 4; do
+        pick 8
         case $n in
         0 | 1 | 2)
             interface=$name
             pick 2
             [ $n = 0 ] && interface=$nic
             log="$log, tune $interface"
-            change linerate tune apply --interface $interface --interval 1 --anyway --yes --measure never
+            change linerate tune apply --interface $interface --interval 1 --anyway --yes --measure=never
             ;;
         3 | 4)
             log="$log, boost"
-            change linerate boost apply --port 4000 --look 1 --anyway --yes --measure never
+            change linerate boost --port 4000 --look 1 --anyway apply --yes --measure=never
             ;;
         5)
             log="$log, other"
             interfere
             ;;
         6) [ $name = vnet0 ] && rename lan0 ;;
+        7)
+            log="$log, restart"
+            kill $server && wait $server
+            start
+            ;;
         esac
     done
     : >/run/undo
