@@ -4,7 +4,7 @@
 #   cargo xtask guest run --variant smt --traffic many --deadline 1500 -- sh -c "$(cat guest/histories.sh)" histories COUNT SEED
 count=${1:-10}
 seed=${2:-1}
-serve="linerate serve echo --any --bind 198.18.82.2:4000 --workers 4"
+serve="linerate serve echo --any --bind 198.18.82.2:4000 --workers 4 --sockets reuseport --no-pin"
 name=vnet0
 [ -e /sys/class/net/igb0 ] && nic=igb0 || nic=$(ls /sys/class/net | grep -vE '^(lo|vnet0)$' | head -1)
 
