@@ -226,6 +226,10 @@ impl<'a> FlowDraft<'a> {
         let queue = vector.receive_queue.unwrap_or_default();
         let filters = Setting::Offload { interface: interface.clone(), offload: Offload::NtupleFilters };
         if filters.read(self.host).is_ok_and(|now| now.as_str() == "off") {
+            // igb lists rules for all its devices, and accepts them from i350 on.
+            if self.host.is_offload_changeable(&interface, Offload::NtupleFilters).is_ok_and(|can| !can) {
+                return Err(no_rules("its driver has ntuple-filters switched off (ethtool -k: [fixed])"));
+            }
             let why = format!("{interface} accepts rules for flows only with this feature.");
             self.change(filters, SettingValue::new("on"), why, None)?;
         }

@@ -42,6 +42,15 @@ impl Host {
         on.ok_or_else(|| unknown_offload(interface, offload))
     }
 
+    /// Whether the device lets somebody change an offload: not `[fixed]` in `ethtool -k`
+    /// (`ETHTOOL_GFEATURES`, Linux 2.6.39).
+    pub fn is_offload_changeable(&self, interface: &str, offload: Offload) -> Result<bool, HostError> {
+        let what = format!("reading whether {offload} of {interface} can be changed");
+        let ask =
+            || ioctl::is_feature_changeable(interface, |name| feature_names::is_of(offload.name(), name));
+        self.call(&format!("ethtool/{interface}/changeable/{}", offload.name()), &what, ask)
+    }
+
     /// Sets an offload (`ETHTOOL_SFEATURES`, Linux 2.6.39). `EOPNOTSUPP` if the kernel has no such
     /// offload or the device has it fixed. Requires `CAP_NET_ADMIN` in the network namespace.
     pub fn set_offload(&self, interface: &str, offload: Offload, on: bool) -> Result<(), HostError> {

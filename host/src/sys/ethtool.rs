@@ -15,7 +15,7 @@ use crate::ethtool::LinkDriver;
 
 pub(crate) use flow_spec::{any_rule, read_rule as seen_rule};
 pub(crate) use rule_text::{RuleSpec, any_rule_text};
-pub(crate) use strings::{features, set_feature, statistics};
+pub(crate) use strings::{features, is_feature_changeable, set_feature, statistics};
 pub(crate) use words::{CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;

@@ -69,7 +69,7 @@ fn every_knob_of_a_veth_goes_there_and_back() {
 fn the_kernels_words_say_why_a_setting_is_refused() {
     let test = "the_kernels_words_say_why_a_setting_is_refused";
     let Some(lab) = lab(test) else { return };
-    let (channels, rings, fixed, gone) = on_receiver(&lab, |host, interface| {
+    let (channels, rings, fixed, gone, changeable) = on_receiver(&lab, |host, interface| {
         let name = || interface.to_owned();
         let refusal =
             |setting: Setting, value| setting.write(host, &SettingValue::new(value)).expect_err("refused");
@@ -78,6 +78,8 @@ fn the_kernels_words_say_why_a_setting_is_refused() {
             refusal(Setting::Rings { interface: name() }, "rx 99"),
             refusal(Setting::Offload { interface: name(), offload: Offload::LargeReceive }, "on"),
             refusal(Setting::Channels { interface: "gone0".into() }, "rx 1"),
+            [Offload::LargeReceive, Offload::GenericReceive]
+                .map(|offload| host.is_offload_changeable(interface, offload).expect("told")),
         )
     });
     let words = "requested channel count exceeds maximum";
@@ -86,6 +88,7 @@ fn the_kernels_words_say_why_a_setting_is_refused() {
     assert!(rings.is_unsupported(), "{rings}");
     assert!(fixed.is_unsupported() && fixed.to_string().ends_with("the device has it fixed"), "{fixed}");
     assert!(gone.is_gone(), "{gone}");
+    assert_eq!(changeable, [false, true]);
 }
 
 #[test]

@@ -9,7 +9,14 @@ use crate::plan::tests::{recordings, shown};
 use crate::transaction::{ChangeResult, TuneStart, TuneTransaction, undo};
 
 fn host(fixture: &str) -> Host {
+    host_with(fixture, &[])
+}
+
+fn host_with(fixture: &str, answers: &[(&str, &str)]) -> Host {
     let mut recording = recordings(fixture).swap_remove(0);
+    for (path, answer) in answers {
+        recording.insert(*path, RecordedEntry::File(answer.as_bytes().to_vec()));
+    }
     recording.insert("/proc/sys/kernel/random/boot_id", RecordedEntry::File(b"boot-1\n".to_vec()));
     Host::rehearsal(recording)
 }
@@ -90,6 +97,18 @@ fn a_nic_that_accepts_a_rule_and_ignores_it_is_found() {
         let (refused, _) = made_and_undone(&host, &plan);
         assert!(refused.len() == 1 && refused[0].starts_with("rule 0 for flows of eth2"), "{refused:?}");
     }
+}
+
+#[test]
+fn a_nic_whose_driver_has_rules_switched_off_is_told_before_any_change() {
+    let changeable = |answer| [("/calls/ethtool/eth2/changeable/ntuple-filters.json", answer)];
+    let planned =
+        |answer| planned(&host_with("million-packets", &changeable(answer)), "eth2", "udp port 53", 3, false);
+    assert!(planned("true").is_ok());
+    let error = planned("false").expect_err("fixed").to_string();
+    let words = "eth2 cannot direct flows to queues: its driver has ntuple-filters switched off (ethtool -k: [fixed]): \
+                 --rps moves all packets of eth2 to CPU 3 instead";
+    assert_eq!(error, words);
 }
 
 #[test]

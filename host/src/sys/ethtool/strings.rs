@@ -64,6 +64,14 @@ pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
     Ok(named.map(|(index, name)| (name, on(index))).collect())
 }
 
+/// Whether the device can change one of the features with these names.
+pub(crate) fn is_feature_changeable(interface: &str, is_one: impl Fn(&str) -> bool) -> io::Result<bool> {
+    let names = names(interface, FEATURES)?;
+    let states = feature_states(interface, names.len())?;
+    let mut named = names.iter().enumerate().filter(|(_, name)| is_one(name));
+    Ok(named.any(|(index, _)| states.is_set(AVAILABLE, index)))
+}
+
 /// Sets the features with these names that the device can change.
 pub(crate) fn set_feature(interface: &str, is_one: impl Fn(&str) -> bool, on: bool) -> io::Result<()> {
     let names = names(interface, FEATURES)?;
