@@ -176,7 +176,7 @@ pub struct CapacitySample {
     /// Whether the generator was or may have been the limit, so that capacity is a lower bound.
     pub generator_bound: bool,
     /// Why: the lowest rate that failed was never offered on schedule, or its requests left by
-    /// another send method.
+    /// another send method, or the search ended before one failed.
     pub bound_because: Vec<BoundReason>,
     /// How the search ended.
     pub ended: SearchEnd,

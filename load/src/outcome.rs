@@ -293,6 +293,8 @@ pub enum BoundReason {
         /// Where it did not.
         failed: LeftAs,
     },
+    /// A search: it ended before a rate above the one that held was judged.
+    NothingHigher,
 }
 
 impl fmt::Display for BoundReason {
@@ -310,6 +312,7 @@ impl fmt::Display for BoundReason {
             BoundReason::RepliesDropped { ratio } => {
                 write!(f, "the generator's own sockets dropped {:.2} % of the replies", ratio * 100.0)
             }
+            BoundReason::NothingHigher => f.write_str("no higher rate was judged"),
             BoundReason::SentAnotherWay { held, failed } => {
                 write!(f, "requests left {held} where a rate held, and {failed} where it did not")
             }

@@ -97,9 +97,13 @@ fn coarse<'a>(options: &SearchOptions<'a>) -> SearchOptions<'a> {
 }
 
 fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> RepeatedCapacity {
-    // Where there was no time for more, the coarse search is all that is known.
-    let counting: Vec<&CapacitySample> =
-        if searches.is_empty() { vec![&neighbourhood] } else { searches.iter().collect() };
+    // Searches that were cut short count only without others, and the coarse one without any.
+    let confirmed = || searches.iter().filter(|found| found.ended == SearchEnd::Confirmed);
+    let counting: Vec<&CapacitySample> = match confirmed().next() {
+        Some(_) => confirmed().collect(),
+        None if searches.is_empty() => vec![&neighbourhood],
+        None => searches.iter().collect(),
+    };
     let rates: Vec<f64> = counting.iter().map(|found| found.transactions_per_second).collect();
     let losses: Vec<f64> = counting.iter().map(|found| found.loss_ratio).collect();
     let median = stats::median(&rates).unwrap_or(0.0);
@@ -118,7 +122,7 @@ fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Re
         left_as: neighbourhood.left_as,
         generator_bound: bound.is_some(),
         bound_because: bound.map_or_else(Vec::new, |found| found.bound_because.clone()),
-        confirmed: searches.iter().filter(|found| found.ended == SearchEnd::Confirmed).count(),
+        confirmed: confirmed().count(),
         neighbourhood,
         searches,
     }

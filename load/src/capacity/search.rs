@@ -382,6 +382,14 @@ impl CapacitySearch<'_, '_> {
                 let (held, failed) = (probe.left_as, failed.left_as);
                 bound_because.push(BoundReason::SentAnotherWay { held, failed });
             }
+        } else if offered > 0.0 {
+            // A rate above may have failed, but the search ended before it was tried often enough.
+            generator_bound = true;
+            let above = self.slots.iter().rev().find(|probe| probe.asked_per_second > offered);
+            bound_because = above.map_or_else(Vec::new, |probe| probe.bound_because.clone());
+            if bound_because.is_empty() {
+                bound_because.push(BoundReason::NothingHigher);
+            }
         }
         // The slot that found a rate was chosen for holding; those that confirmed it were not.
         let held = if held.len() > 1 { &held[1..] } else { &held[..] };

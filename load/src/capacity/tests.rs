@@ -240,6 +240,22 @@ fn repeated_searches_share_the_time() {
 }
 
 #[test]
+fn a_search_that_ends_before_a_higher_rate_failed_is_a_lower_bound() {
+    let (budget, takes) = (Duration::from_millis(6), Duration::from_millis(1));
+    let mut service = SimulatedService { takes, ..SimulatedService::of(1e7) };
+    let sample = found(&mut service, &SearchOptions { budget, ..options() });
+    assert_eq!(sample.ended, SearchEnd::OutOfTime);
+    assert_eq!(sample.bound_because, [BoundReason::NothingHigher]);
+    assert!(sample.generator_bound);
+    // The generator reaches its limit, and the time ends while that is excused.
+    let budget = Duration::from_millis(30);
+    let mut service = SimulatedService { takes, reach: 50_000.0, ..SimulatedService::of(1e7) };
+    let sample = found(&mut service, &SearchOptions { budget, excused: 1_000, ..options() });
+    assert!(sample.generator_bound && sample.transactions_per_second > 0.0);
+    assert!(matches!(sample.bound_because[..], [BoundReason::OfferedTooLittle { .. }]), "{sample:?}");
+}
+
+#[test]
 fn options_out_of_range_are_refused() {
     let wrong = [
         SearchOptions { max_loss: 1.0, ..options() },

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use linerate_load::capacity::{self, ProbeVerdict, RepeatedCapacity, SearchEnd, SearchEvent, SearchOptions};
 use linerate_load::report::{SearchMethod, SearchReport};
-use linerate_load::{GeneratorError, stats};
+use linerate_load::{BoundReason, GeneratorError, stats};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit, seconds};
@@ -120,8 +120,16 @@ impl LimitArgs {
 fn warnings(capacity: &RepeatedCapacity, method: &SearchMethod) -> Vec<String> {
     let mut warnings = Vec::new();
     if capacity.generator_bound {
-        let why = capacity.bound_because.last().map_or_else(String::new, |why| format!(": {why}"));
-        warnings.push(format!("the generator was the limit, capacity is a lower bound{why}"));
+        let why = capacity.bound_because.last();
+        warnings.push(match why {
+            Some(BoundReason::NothingHigher) => {
+                format!("capacity is a lower bound: {}", BoundReason::NothingHigher)
+            }
+            why => {
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                format!("the generator was the limit, capacity is a lower bound{why}")
+            }
+        });
     }
     if let Some(late) = late_where_it_failed(capacity).filter(|late| *late > LATE_MATTERS) {
         let late = format::percent(late);

@@ -144,7 +144,7 @@ fn attempts_with<'h>(
         if (pace(after) / pace(before) - 1.0).abs() <= STEADY {
             let idle = f64::midpoint(pace(before), pace(after));
             let wall_ns = f64::from(seconds) * 1e9;
-            let felt = lost_ns(loaded, idle, seconds) / wall_ns;
+            let felt = lost_ns(loaded, idle) / wall_ns;
             found.push(CostAccuracySample { felt, seen: taken_ns / wall_ns });
         }
         before = after;
@@ -152,14 +152,14 @@ fn attempts_with<'h>(
     found
 }
 
-/// Bytes that it enciphers while it runs for a nanosecond.
+/// Bytes per second that it enciphers by the nanosecond for which it runs in all; looks are equally long.
 fn pace(idle: OpensslSpeed) -> f64 {
     idle.bytes_per_second / idle.ran_ns
 }
 
 /// For how long it was scheduled and yet not at its work, ns.
-fn lost_ns(loaded: OpensslSpeed, idle: f64, seconds: u32) -> f64 {
-    loaded.ran_ns - loaded.bytes_per_second * f64::from(seconds) / idle
+fn lost_ns(loaded: OpensslSpeed, idle: f64) -> f64 {
+    loaded.ran_ns - loaded.bytes_per_second / idle
 }
 
 /// Its speed with packets, and what cost says they took from it, ns.
@@ -206,7 +206,7 @@ fn rate_for(host: &CostTestHost, load: f64, guess: f64) -> f64 {
         let frames = host.frames(rate, load);
         let (loaded, ()) = openssl(1, || ());
         drop(frames);
-        let felt = (lost_ns(loaded, pace(idle), 1) / 1e9).max(0.05);
+        let felt = (lost_ns(loaded, pace(idle)) / 1e9).max(0.05);
         if (felt - load).abs() < SHORT_OF / 2.0 {
             break;
         }
