@@ -76,7 +76,12 @@ fn a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on() {
     let Some(landings) = seen(test, &[port], traffic) else { return };
     let read =
         DeliveryCount { cookie, arrived_on: Some(0), read_on: 1, pid: std::process::id(), tid, packets: 100 };
-    assert_eq!(landings.read, [read]);
+    // A datagram that comes while the first is read can make that one look like one from before.
+    let (known, before): (Vec<_>, Vec<_>) =
+        landings.read.into_iter().partition(|item| item.arrived_on.is_some());
+    let before: u64 = before.iter().map(|item| item.packets).sum();
+    assert!(before <= 1, "{before}");
+    assert_eq!(known, [DeliveryCount { packets: 100 - before, ..read }]);
     assert_eq!(landings.arrived, [ArrivalCount { cookie, cpu: 0, packets: 100, refused: 0 }]);
     assert_eq!((landings.sent, landings.missed), (vec![], 0));
 }
