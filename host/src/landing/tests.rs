@@ -239,11 +239,15 @@ fn the_busier_the_shorter_the_windows() {
         arrived: vec![ArrivalCount { cookie: 1, cpu: 3, packets, refused: 0 }],
         ..DeliveryReport::default()
     };
-    assert_eq!(window(&seen(0, 0.01)), PERIOD);
-    assert_eq!(window(&seen(100, 0.1)), PERIOD);
-    let busy = window(&seen(100_000, 1.0));
-    assert!(busy < PERIOD / 10 && busy >= FIRST_WINDOW, "{busy:?}");
-    assert_eq!(window(&seen(10_000_000, 1.0)), FIRST_WINDOW);
+    let two = Duration::from_secs(2);
+    assert_eq!(part(&seen(0, 0.01), two), 1.0);
+    assert_eq!(part(&seen(100, 0.1), two), 1.0);
+    let busy = part(&seen(100_000, 1.0), two);
+    assert!((0.02..0.03).contains(&busy), "{busy}");
+    assert!(part(&seen(10_000_000, 1.0), two) < 0.001);
+    // A short observation still tells enough.
+    let short = part(&seen(20_000, 1.0), Duration::from_millis(300));
+    assert!(short > 0.8, "{short}");
 }
 
 #[test]
