@@ -13,7 +13,7 @@ use super::GuestUnavailable;
 use super::kernel::{UnpackedKernel, said};
 
 // Modules that can be loaded in the guest; their dependencies are added.
-const MODULES: [&str; 20] = [
+const MODULES: [&str; 19] = [
     "igb",
     "igbvf",
     "e1000e",
@@ -21,7 +21,6 @@ const MODULES: [&str; 20] = [
     "virtio_net",
     "veth",
     "ipvlan",
-    "udp_diag",
     "dummy",
     "8021q",
     "sch_fq",
