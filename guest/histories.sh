@@ -1,5 +1,6 @@
 # Random tunes and boosts in the guest, with kill -9, changes by others and renames between them. Afterwards undo restores
 # each value, or names it. Prints a line per history, and the differences that nobody explains; exit status 1 with any.
+# Boosts require udp_diag in MODULES of xtask/src/guest/image.rs.
 #
 #   cargo xtask guest run --variant smt --traffic many --deadline 1500 -- sh -c "$(cat guest/histories.sh)" histories COUNT SEED
 count=${1:-10}

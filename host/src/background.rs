@@ -12,9 +12,8 @@ use crate::sys::scheduler;
 const BURST: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause after a burst, as a multiple of it: where others run on the same CPU, and elsewhere.
+/// The pause of a background thread, as a multiple of its burst, where others run on the same CPU.
 const PAUSE_NEXT_TO_OTHERS: u32 = 9;
-const PAUSE: u32 = 1;
 
 /// A background thread returns to its normal policy when it waited for a CPU this long, and this
 /// many times as long as it used one: next to a server at 80 % of all CPUs it waits 4 times as long.
@@ -43,25 +42,31 @@ struct CpuTimes {
 /// While this exists, the calling thread and the threads it starts run under SCHED_IDLE: a thread of
 /// a server that wakes up gets their CPU at once. Under the normal policy it waits for the end of
 /// their time slice, up to some milliseconds. Where all CPUs are busy all the time, the calling
-/// thread returns to the normal policy after some tenths of a second.
+/// thread returns to the normal policy after some tenths of a second. Without CAP_SYS_NICE, which
+/// the way back requires (Linux 2.6.39), and within another guard nothing changes.
 #[derive(Debug)]
-pub struct BackgroundThread(());
+pub struct BackgroundThread {
+    has_entered: bool,
+}
 
 impl BackgroundThread {
     #[must_use]
     pub fn enter() -> Self {
         let may_return =
             fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| may_raise(&status));
-        if may_return && scheduler::is_normal() && scheduler::set_idle(true).is_ok() {
+        let has_entered = may_return && scheduler::is_normal() && scheduler::set_idle(true).is_ok();
+        if has_entered {
             ENTERED.set(Some(CpuTimes::read()));
         }
-        Self(())
+        Self { has_entered }
     }
 }
 
 impl Drop for BackgroundThread {
     fn drop(&mut self) {
-        to_foreground();
+        if self.has_entered {
+            to_foreground();
+        }
     }
 }
 
@@ -98,13 +103,17 @@ pub(crate) fn pause_after_burst() {
     if burst < BURST {
         return;
     }
-    let now = CpuTimes::read();
-    if ENTERED.get().is_some_and(|before| now.is_starved_since(&before)) {
-        to_foreground();
+    let mut pause = burst;
+    if let Some(before) = ENTERED.get() {
+        let now = CpuTimes::read();
+        let waited = now.waiting.saturating_sub(WAITED.replace(now.waiting));
+        if now.is_starved_since(&before) {
+            to_foreground();
+        } else if waited > burst / 10 {
+            pause *= PAUSE_NEXT_TO_OTHERS;
+        }
     }
-    let waited = now.waiting.saturating_sub(WAITED.replace(now.waiting));
-    let pause = if waited > burst / 10 { PAUSE_NEXT_TO_OTHERS } else { PAUSE };
-    std::thread::sleep((burst * pause).min(LONGEST_PAUSE));
+    std::thread::sleep(pause.min(LONGEST_PAUSE));
     USED.set(used());
 }
 
@@ -116,6 +125,7 @@ mod tests {
     fn the_background_ends_with_its_guard() {
         let before = scheduler::is_normal();
         let guard = BackgroundThread::enter();
+        drop(BackgroundThread::enter());
         let status = fs::read_to_string("/proc/thread-self/status").expect("status");
         assert_eq!(scheduler::is_normal(), before && !may_raise(&status));
         drop(guard);

@@ -46,8 +46,8 @@ pub(crate) fn loaded<'p>(
     Ok(object)
 }
 
-/// The types of the kernel, parsed once as long as somebody on this thread holds them: it takes 10
-/// ms of a CPU.
+/// The types of the kernel (/sys/kernel/btf/vmlinux, Linux 5.4), parsed once as long as somebody on
+/// this thread holds them: parsing takes 10 ms of a CPU.
 ///
 /// # Errors
 /// A kernel without CONFIG_DEBUG_INFO_BTF.

@@ -25,17 +25,17 @@ pub use waits::WaitCounts;
 /// Interval at which `stop` is checked.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// From the start of a window to the start of the next at most, and the length of the first window.
+/// The longest time from the start of a window to the start of the next.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Windows of an observation at least.
 const FEWEST_WINDOWS: u32 = 4;
+/// The first window, and the shortest.
 const FIRST_WINDOW: Duration = Duration::from_millis(10);
 
 /// Limit of the programs' share of the busiest CPU. Above it they are attached in windows.
 const BUDGET: f64 = 0.002;
 
-/// Datagrams on the busiest CPU that are observed also beyond the budget, so that a short observation
-/// tells enough.
+/// Datagrams on the busiest CPU that an observation counts also beyond the budget, because a short one
+/// could otherwise not be judged.
 const ENOUGH: f64 = 5_000.0;
 
 // Time of the programs per datagram that arrives, is read and answered: 0.6 to 1.2 us on the

@@ -263,7 +263,7 @@ impl fmt::Display for LeftAs {
     }
 }
 
-/// Why the generator, and not the service, was the limit.
+/// Why a rate is a lower bound of what the service can do.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "reason")]
 pub enum BoundReason {
