@@ -2,8 +2,11 @@
 
 use std::cell::Cell;
 use std::fs;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::Duration;
 
+use rustix::thread::{Pid, gettid};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::sys::scheduler;
@@ -27,12 +30,10 @@ thread_local! {
     /// Up to the last pause.
     static USED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-    /// When the thread went to the background; `None` in the foreground.
-    static ENTERED: Cell<Option<CpuTimes>> = const { Cell::new(None) };
 }
 
 /// Times of a thread since its start (/proc/PID/schedstat).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CpuTimes {
     used: Duration,
     /// Able to run, without a CPU.
@@ -46,7 +47,8 @@ struct CpuTimes {
 /// the way back requires (Linux 2.6.39), and within another guard nothing changes.
 #[derive(Debug)]
 pub struct BackgroundThread {
-    has_entered: bool,
+    /// Ends the thread that looks whether this one starves. `None` if nothing changed.
+    watcher: Option<Sender<()>>,
 }
 
 impl BackgroundThread {
@@ -54,27 +56,44 @@ impl BackgroundThread {
     pub fn enter() -> Self {
         let may_return =
             fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| may_raise(&status));
-        let has_entered = may_return && scheduler::is_normal() && scheduler::set_idle(true).is_ok();
-        if has_entered {
-            ENTERED.set(Some(CpuTimes::read()));
-        }
-        Self { has_entered }
+        let thread = gettid();
+        let (watcher, end) = channel();
+        // Before, since it would inherit the policy.
+        let entered = may_return
+            && scheduler::is_normal()
+            && thread::Builder::new().spawn(move || return_if_starved(thread, &end)).is_ok()
+            && scheduler::set_idle(thread, true).is_ok();
+        Self { watcher: entered.then_some(watcher) }
     }
 }
 
 impl Drop for BackgroundThread {
     fn drop(&mut self) {
-        if self.has_entered {
-            to_foreground();
+        if self.watcher.take().is_some() {
+            // It may fail only without CAP_SYS_NICE, which the thread had before.
+            let _ = scheduler::set_idle(gettid(), false);
         }
     }
 }
 
-fn to_foreground() {
-    if ENTERED.take().is_some() {
-        // It may fail only without CAP_SYS_NICE, which the thread had before.
-        let _ = scheduler::set_idle(false);
+fn return_if_starved(thread: Pid, end: &Receiver<()>) {
+    let before = CpuTimes::of(thread);
+    let (mut last, mut was_runnable) = (before, false);
+    while end.recv_timeout(STARVED) == Err(RecvTimeoutError::Timeout) {
+        let (now, is_runnable) = (CpuTimes::of(thread), is_runnable(thread));
+        // The kernel counts a wait once it is over.
+        let still_waits = is_runnable && was_runnable && now == last;
+        if still_waits || now.is_starved_since(&before) {
+            let _ = scheduler::set_idle(thread, false);
+            return;
+        }
+        (last, was_runnable) = (now, is_runnable);
     }
+}
+
+fn is_runnable(thread: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));
+    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R')))
 }
 
 fn may_raise(status: &str) -> bool {
@@ -83,8 +102,9 @@ fn may_raise(status: &str) -> bool {
 }
 
 impl CpuTimes {
-    fn read() -> Self {
-        let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    fn of(thread: Pid) -> Self {
+        let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+        let text = fs::read_to_string(path).unwrap_or_default();
         let mut times = text.split_whitespace().map(|ns| Duration::from_nanos(ns.parse().unwrap_or(0)));
         Self { used: times.next().unwrap_or_default(), waiting: times.next().unwrap_or_default() }
     }
@@ -104,22 +124,32 @@ pub(crate) fn pause_after_burst() {
         return;
     }
     let mut pause = burst;
-    if let Some(before) = ENTERED.get() {
-        let now = CpuTimes::read();
-        let waited = now.waiting.saturating_sub(WAITED.replace(now.waiting));
-        if now.is_starved_since(&before) {
-            to_foreground();
-        } else if waited > burst / 10 {
+    if !scheduler::is_normal() {
+        let waiting = CpuTimes::of(gettid()).waiting;
+        if waiting.saturating_sub(WAITED.replace(waiting)) > burst / 10 {
             pause *= PAUSE_NEXT_TO_OTHERS;
         }
     }
-    std::thread::sleep(pause.min(LONGEST_PAUSE));
+    thread::sleep(pause.min(LONGEST_PAUSE));
     USED.set(used());
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
     use super::*;
+
+    fn on_first_cpu() {
+        let allowed = sched_getaffinity(None).expect("CPUs");
+        let mut first = CpuSet::new();
+        first.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("a CPU"));
+        sched_setaffinity(None, &first).expect("pinned");
+    }
 
     #[test]
     fn the_background_ends_with_its_guard() {
@@ -130,6 +160,28 @@ mod tests {
         assert_eq!(scheduler::is_normal(), before && !may_raise(&status));
         drop(guard);
         assert_eq!(scheduler::is_normal(), before);
+    }
+
+    #[test]
+    fn a_thread_that_gets_no_cpu_returns_to_the_normal_policy() {
+        let (started, is_over) = (Barrier::new(2), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                on_first_cpu();
+                started.wait();
+                while !is_over.load(Ordering::Relaxed) {}
+            });
+            on_first_cpu();
+            started.wait();
+            let guard = BackgroundThread::enter();
+            let patience = Instant::now() + STARVED * 100;
+            while !scheduler::is_normal() && Instant::now() < patience {
+                thread::yield_now();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(scheduler::is_normal());
+            drop(guard);
+        });
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! The scheduling policy of the calling thread.
+//! The scheduling policy of a thread.
 
 use std::io;
 
+use rustix::thread::Pid;
+
+/// Of the calling thread.
 pub(crate) fn is_normal() -> bool {
     // SAFETY: the call has no pointers; zero is the calling thread.
     unsafe { libc::sched_getscheduler(0) == libc::SCHED_OTHER }
@@ -9,10 +12,11 @@ pub(crate) fn is_normal() -> bool {
 
 /// # Errors
 /// `EPERM` for the way back without CAP_SYS_NICE and RLIMIT_NICE (Linux 2.6.39).
-pub(crate) fn set_idle(idle: bool) -> io::Result<()> {
+pub(crate) fn set_idle(thread: Pid, idle: bool) -> io::Result<()> {
     let policy = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the call only reads `parameters`; zero is the calling thread.
-    let done = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    // SAFETY: the call only reads `parameters`.
+    let done =
+        unsafe { libc::sched_setscheduler(thread.as_raw_nonzero().get(), policy, &raw const parameters) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

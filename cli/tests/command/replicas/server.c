@@ -38,6 +38,15 @@ static int bound(int type, int port) {
     return socket_;
 }
 
+// As daemon(3), with a parent that ends when the server is there.
+static void go_to_background(void) {
+    if (fork()) {
+        usleep(300000);
+        _exit(0);
+    }
+    setsid();
+}
+
 int main(int count, char **words) {
     const char *copy = getenv("COPY");
     int port = atoi(words[1]), i, udp, answer = 0, silent = 0, self = 1;
@@ -60,8 +69,8 @@ int main(int count, char **words) {
             silent = 1;
         else if (!strcmp(words[i], "--stateful"))
             shared = 1;
-        else if (!strcmp(words[i], "--background") && daemon(1, 1))
-            return 4;
+        else if (!strcmp(words[i], "--background"))
+            go_to_background();
         else if (!strcmp(words[i], "--user") && setuid(atoi(words[++i])))
             return 5;
     }

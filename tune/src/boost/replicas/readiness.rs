@@ -1,4 +1,4 @@
-//! Whether copies wait for datagrams. It is looked for often, next to a server under load, and so
+//! Whether copies wait for datagrams, and in the foreground. It is looked for often, next to a server under load, and so
 //! reads few files.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +9,7 @@ use linerate_host::bind_hooks::BoundSocket;
 use linerate_host::setting::SocketAt;
 use linerate_host::socket_redirect::{SocketRedirect, socket_copy};
 use linerate_host::stage::thread::{ThreadSampling, ThreadSightings};
+use rustix::process::{Pid, getsid};
 
 use super::ReplicaProbe;
 
@@ -24,6 +25,14 @@ pub(super) fn are_read(host: &Host, processes: &[u32], sockets: &BTreeSet<u64>) 
         thread.selecting > 0 || registered || thread.in_call.contains(inode) || thread.polling.contains(inode)
     };
     sockets.iter().all(|inode| threads.iter().any(|thread| waits(thread, inode)))
+}
+
+/// Whether one of these processes has a session of its own, as a server that goes to the background
+/// (daemon(3)). The process that was started cannot have one, since it leads a process group.
+pub(super) fn have_left_session(processes: &[u32]) -> bool {
+    let own = getsid(None).ok();
+    let session = |pid: &u32| getsid(Some(Pid::from_raw(pid.cast_signed())?)).ok();
+    processes.iter().filter_map(session).any(|session| Some(session) != own)
 }
 
 /// The descriptors of these sockets, with their inodes.

@@ -33,6 +33,9 @@ const STEADY: Duration = Duration::from_secs(10);
 /// Interval between looks whether copies that take over a port read their sockets.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// A process that went to the background has ended after this time.
+const BACKGROUND_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Pause after a failure while the copies serve.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -58,6 +61,8 @@ pub struct ReplicaSet {
     buffers: HandoverBuffers,
     /// When the copies were first asked.
     probed_since: Option<Instant>,
+    /// When a process of a copy was first seen in a session of its own.
+    left_session: Option<Instant>,
     began: Instant,
     /// Whether a slow start was reported.
     is_slow: bool,
@@ -156,6 +161,7 @@ impl ReplicaSet {
             drain: None,
             buffers: HandoverBuffers::default(),
             probed_since: None,
+            left_session: None,
             began: now,
             is_slow: false,
             steered: BTreeMap::new(),
@@ -282,8 +288,10 @@ impl ReplicaSet {
         let old: Vec<BorrowedFd<'_>> = drain.into_iter().flat_map(ServerDrain::descriptors).collect();
         descriptors.extend(old.iter().map(|process| PollFd::new(process, PollFlags::IN)));
         let slow = (self.phase == SetPhase::Starting && !self.is_slow).then(|| self.began + SLOW_START);
-        // No event says that a copy begins to read.
-        let reads = self.takeover.as_ref().map(|_| Instant::now() + LOOK_AGAIN);
+        // No event says that a copy begins to read, or stays in the foreground.
+        let looks =
+            self.takeover.is_some() || self.left_session.is_some() && self.phase == SetPhase::Starting;
+        let reads = looks.then(|| Instant::now() + LOOK_AGAIN);
         let next = self.copies.iter().filter_map(|copy| copy.again_at).chain(slow).chain(reads);
         let next = next.chain(self.failure.as_ref().map(|_| Instant::now() + TRY_AGAIN));
         let next = next.chain(drain.map(ServerDrain::next_step)).min();

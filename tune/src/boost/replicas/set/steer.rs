@@ -10,7 +10,7 @@ use linerate_host::stage::socket::SocketProtocol;
 use super::super::cgroup;
 use super::super::readiness;
 use super::super::{ReplicaError, ReplicaEvent, groups, name};
-use super::{GroupSockets, ReplicaSet, SetPhase};
+use super::{BACKGROUND_PATIENCE, GroupSockets, ReplicaSet, SetPhase};
 
 /// Longest wait for valid replies of copies that read their sockets.
 const PROBE_PATIENCE: Duration = Duration::from_secs(10);
@@ -37,6 +37,9 @@ impl ReplicaSet {
         }
         let groups = self.complete_groups();
         if groups.iter().all(|(local, sockets)| self.steered.get(local) == Some(sockets)) {
+            return Ok(());
+        }
+        if self.phase == SetPhase::Starting && !self.stay_in_foreground() {
             return Ok(());
         }
         let _lock = self.group.lock_steering().map_err(ReplicaError::io("lock the control group"))?;
@@ -78,7 +81,7 @@ impl ReplicaSet {
                 return Ok(());
             }
         }
-        if !self.copies_read()? || !self.copies_answer(&groups)? {
+        if !self.copies_read()? || !self.stay_in_foreground() || !self.copies_answer(&groups)? {
             return Ok(());
         }
         self.enlarge_buffers(groups.keys())?;
@@ -123,6 +126,15 @@ impl ReplicaSet {
             }
         }
         Ok(true)
+    }
+
+    /// Whether no copy is about to end because it went to the background.
+    fn stay_in_foreground(&mut self) -> bool {
+        let has_left = |copy| readiness::have_left_session(&self.group.processes_of_copy(copy));
+        if !(0..self.config.replicas).any(has_left) {
+            return true;
+        }
+        self.left_session.get_or_insert_with(Instant::now).elapsed() >= BACKGROUND_PATIENCE
     }
 
     fn enlarge_buffers<'a>(
