@@ -117,8 +117,8 @@ pub struct CpuCost {
     /// Other interrupts with tracepoints: all of devices, and on x86-64 and Arm the timer's and
     /// those between CPUs.
     pub other_irq_ns: u64,
-    /// Time outside the tracepoints of interrupts that came in the time of threads, by
-    /// [`CostReport::untraced_irq`]. Part of `nic_irq_ns` and `other_irq_ns`.
+    /// Time outside the tracepoints of interrupts that came in the time of threads and in idle
+    /// time, by [`CostReport::untraced_irq`]. Part of `nic_irq_ns` and `other_irq_ns`.
     #[serde(default)]
     pub untraced_irq_ns: u64,
     /// Uncertainty of that.

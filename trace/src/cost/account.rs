@@ -72,7 +72,10 @@ impl AccountInput<'_> {
         let told = &span.told;
         let (mut in_ksoftirqd, mut in_threads) = (0, 0);
         let (mut for_packets, mut for_others) = (InterruptCounts::default(), InterruptCounts::default());
+        // Those that came in no thread's time.
+        let mut idle = [told.totals.packet_irqs, told.totals.other_irqs];
         for (_, turns) in threads.iter().filter(|(key, _)| key.cpu == cpu) {
+            idle = [idle[0].minus(&turns.taken.packet_irqs), idle[1].minus(&turns.taken.other_irqs)];
             if turns.role() != ThreadRole::Packets {
                 for_packets.add(&turns.taken.packet_irqs);
                 for_others.add(&turns.taken.other_irqs);
@@ -83,21 +86,22 @@ impl AccountInput<'_> {
                 ThreadRole::Other => {}
             }
         }
-        let untraced = [self.untraced(&for_packets), self.untraced(&for_others)];
-        let [packets_ns, others_ns] = untraced.map(|untraced| untraced.ns as i64);
+        let untraced = [&for_packets, &for_others, &idle[0], &idle[1]].map(|irqs| self.untraced(irqs));
+        let [packets_ns, others_ns, idle_packets_ns, idle_others_ns] =
+            untraced.map(|untraced| untraced.ns as i64);
         CpuCost {
             cpu,
             elapsed_ns: span.elapsed_ns,
             traced_ns: span.traced_ns,
             packets_share_doubt: doubt(span),
-            idle_ns: count(told.idle),
+            idle_ns: count(told.idle - idle_packets_ns - idle_others_ns),
             tasks_ns: count(told.tasks - in_threads - packets_ns - others_ns),
             net_rx_ns: count(told.totals.net_rx + in_threads),
             net_tx_ns: count(told.totals.net_tx),
             other_softirq_ns: count(told.totals.other_softirq),
-            nic_irq_ns: count(told.totals.packet_irq + packets_ns),
-            other_irq_ns: count(told.totals.other_irq + others_ns),
-            untraced_irq_ns: count(packets_ns + others_ns),
+            nic_irq_ns: count(told.totals.packet_irq + packets_ns + idle_packets_ns),
+            other_irq_ns: count(told.totals.other_irq + others_ns + idle_others_ns),
+            untraced_irq_ns: count(packets_ns + others_ns + idle_packets_ns + idle_others_ns),
             untraced_irq_doubt_ns: untraced.iter().map(|untraced| untraced.doubt_ns as u64).sum(),
             in_ksoftirqd_ns: count(in_ksoftirqd),
             in_threads_ns: count(in_threads),
@@ -265,5 +269,44 @@ fn since(before: Known<u64>, after: Known<u64>) -> Known<u64> {
     match before {
         Known::Value(before) => after.map(|after| after.wrapping_sub(before)),
         unknown @ Known::Unknown { .. } => unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::counted::{CpuReading, CpuTotals};
+    use super::super::untraced::UntracedEstimate;
+    use super::*;
+
+    #[test]
+    fn the_untraced_part_of_an_interrupt_is_taken_from_the_thread_or_from_idle_time() {
+        let by_timer = |count| CpuTotals {
+            other_irqs: InterruptCounts { by_timer: count, ..Default::default() },
+            ..Default::default()
+        };
+        let told = CpuReading { totals: by_timer(10), idle: 500_000, tasks: 300_000, ..Default::default() };
+        let turns = ThreadTurns { taken: by_timer(4), pid: 7, ..Default::default() };
+        let mut counted = CountedCost::default();
+        counted.cpus.insert(0, CountedSpan { elapsed_ns: 800_000, told, ..Default::default() });
+        counted.tables.threads.insert(ThreadOn { tid: 7, cpu: 0 }, turns);
+        let estimate = UntracedEstimate { ns: 1_000.0, low_ns: 900.0, high_ns: 1_100.0, interrupts: 100 };
+        let cost = AccountInput {
+            runs: &BTreeMap::new(),
+            process_ns: 0,
+            kernel_begin: &KernelCpuTimes { times: Known::default(), softnet: Known::default() },
+            kernel_end: &KernelCpuTimes { times: Known::default(), softnet: Known::default() },
+            ns_a_run: &Known::Value(10.0),
+            sees_calls_between_cpus: true,
+            untraced: &Known::Value(UntracedIrq {
+                cpu: 0,
+                by_timer: Known::Value(estimate),
+                by_cpu: Known::default(),
+            }),
+        }
+        .cost(&counted);
+        let cpu = &cost.cpus[0];
+        assert_eq!((cpu.idle_ns, cpu.tasks_ns, cpu.other_irq_ns), (494_000, 296_000, 10_000));
+        assert_eq!((cpu.untraced_irq_ns, cpu.untraced_irq_doubt_ns), (10_000, 1_000));
+        assert_eq!(cost.victims[0].untraced_ns, 4_000);
     }
 }

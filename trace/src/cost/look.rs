@@ -11,7 +11,7 @@ use linerate_host::{CpuSet, Host, HostError, Known};
 use super::account::{AccountInput, KernelCpuTimes};
 use super::accounted::AccountedTimes;
 use super::cgroup;
-use super::counted::{CountedCost, Counters as _, ThreadTables};
+use super::counted::{CountedCost, CountedSpan, ThreadTables};
 use super::pace::{LEAD_IN, PERIOD, TracePace};
 use super::path::{self, PathNames};
 use super::tracer::{CostTracer, TracePoint};
@@ -351,13 +351,10 @@ impl CostSession {
     /// Measures interrupt time outside the tracepoints once, if there were enough interrupts to
     /// matter. Returns a note for the reader.
     fn measure_untraced(&mut self, is_last: bool) -> Result<Option<String>, TraceError> {
-        let mut counts = BTreeMap::<u32, i64>::new();
-        for (key, turns) in &self.counted.tables.threads {
-            let mut interrupts = turns.taken.packet_irqs;
-            interrupts.add(&turns.taken.other_irqs);
-            *counts.entry(key.cpu).or_default() += interrupts.sum();
-        }
-        let Some((&cpu, &count)) = counts.iter().max_by_key(|(_, count)| **count) else { return Ok(None) };
+        let of_cpu =
+            |span: &CountedSpan| span.told.totals.packet_irqs.sum() + span.told.totals.other_irqs.sum();
+        let counts = self.counted.cpus.iter().map(|(cpu, span)| (cpu, of_cpu(span)));
+        let Some((&cpu, count)) = counts.max_by_key(|(_, count)| *count) else { return Ok(None) };
         let elapsed = self.counted.cpus.get(&cpu).map_or(1, |span| span.elapsed_ns.max(1));
         if (count as f64 * DEAR_INTERRUPT_NS) / elapsed as f64 <= WORTH_MEASURING {
             return Ok(None);
