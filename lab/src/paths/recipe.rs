@@ -65,7 +65,7 @@ sender1: ip route add default via 198.18.1.1
 ";
 
 /// All paths; the first is the one that the others are compared with.
-pub const PATHS: [NetworkPath; 12] = [
+pub const PATHS: [NetworkPath; 13] = [
     NetworkPath {
         name: "host",
         about: "the service on the host itself",
@@ -164,6 +164,22 @@ sender0: ip route add default via 198.18.0.1
 sender1: ip address add 198.18.2.100/24 dev nk0
 sender1: ip link set nk0 up
 sender1: ip route add default dev nk0
+"],
+    },
+    NetworkPath {
+        name: "ovs",
+        about: "switched by Open vSwitch's module to a container, as OVN",
+        service_host: "sender1",
+        service: IN_CLIENT_NETWORK,
+        target: IN_CLIENT_NETWORK,
+        // The flows that ovs-vswitchd would add with the first packets. Port 0 is ovs0 itself.
+        commands: &["\
+receiver: ovs-dpctl add-dp ovs0 eth0 eth1
+receiver: ovs-dpctl add-flow ovs0 'in_port(1),eth(),eth_type(0x0806),arp()' 2
+receiver: ovs-dpctl add-flow ovs0 'in_port(2),eth(),eth_type(0x0806),arp()' 1
+receiver: ovs-dpctl add-flow ovs0 'in_port(1),eth(),eth_type(0x0800),ipv4(frag=no)' 2
+receiver: ovs-dpctl add-flow ovs0 'in_port(2),eth(),eth_type(0x0800),ipv4(frag=no)' 1
+sender1: ip address add 198.18.0.2/24 dev eth0
 "],
     },
     NetworkPath {

@@ -28,6 +28,9 @@ use crate::{TraceError, sys};
 const BURSTS: usize = 10;
 // Fewer are too uncertain.
 const FEWEST_BURSTS: usize = 4;
+/// Bursts that differ more than this met a hypervisor that lent the CPU to others.
+const MOST_DOUBT: f64 = 0.3;
+const LITTLE_DOUBT_NS: f64 = 2_000.0;
 const BURST: Duration = Duration::from_millis(2);
 // Between bursts, in which other threads do not run on the CPU.
 const PAUSE: Duration = Duration::from_millis(6);
@@ -111,6 +114,13 @@ impl UntracedEstimate {
         let variance = means.iter().map(|each| (each - mean).powi(2)).sum::<f64>() / (bursts_count - 1.0);
         let doubt = student(means.len()) * (variance / bursts_count).sqrt();
         let ns = (mean - traced_ns).max(0.0);
+        if doubt > LITTLE_DOUBT_NS.max(ns * MOST_DOUBT) {
+            return Known::unknown(format!(
+                "it varied too much ({:.1} ± {:.1} us), as on a CPU that a hypervisor lends to others",
+                ns / 1e3,
+                doubt / 1e3
+            ));
+        }
         Known::Value(Self {
             ns,
             low_ns: (ns - doubt).max(0.0),
@@ -218,4 +228,26 @@ fn on<T: Send + 'static>(
         let _ = sys::set_real_time(true);
         Ok((gettid().as_raw_nonzero().get().unsigned_abs(), work()?))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_that_differ_much_are_no_estimate() {
+        let traced = |count| CpuTotals {
+            other_irq: count * 1_000,
+            other_irqs: InterruptCounts { by_timer: count, ..Default::default() },
+            ..Default::default()
+        };
+        let bursts = |means: [u64; 4]| means.map(|mean| ClockGaps { count: 20, ns: 20 * mean });
+        let of = |means| UntracedEstimate::of(&bursts(means), Some(traced(80)));
+        let Known::Value(steady) = of([7_000, 7_400, 7_200, 6_800]) else { panic!("it is known") };
+        assert!((steady.ns - 6_100.0).abs() < 1.0 && steady.low_ns > 5_000.0, "{steady:?}");
+        let Known::Unknown { why } = of([7_000, 60_000, 7_200, 30_000]) else { panic!("it varies") };
+        assert!(why.contains("varied too much"), "{why}");
+        // Without a hypervisor it is a fraction of a microsecond.
+        assert!(of([1_050, 1_900, 1_100, 1_200]).value().is_some());
+    }
 }

@@ -13,7 +13,7 @@ use super::GuestUnavailable;
 use super::kernel::{UnpackedKernel, said};
 
 // Modules that can be loaded in the guest; their dependencies are added.
-const MODULES: [&str; 19] = [
+const MODULES: [&str; 20] = [
     "igb",
     "igbvf",
     "e1000e",
@@ -21,6 +21,7 @@ const MODULES: [&str; 19] = [
     "virtio_net",
     "veth",
     "ipvlan",
+    "openvswitch",
     "dummy",
     "8021q",
     "sch_fq",
@@ -37,7 +38,7 @@ const MODULES: [&str; 19] = [
 
 // Programs of the host in the guest: the program, its name there, and its Debian package. The shell is dash, because that
 // of busybox would run its own `ip` instead of the one in PATH.
-const PROGRAMS: [(&str, &str, &str); 7] = [
+const PROGRAMS: [(&str, &str, &str); 8] = [
     ("dash", "sh", "dash"),
     ("ethtool", "ethtool", "ethtool"),
     ("ip", "ip", "iproute2"),
@@ -45,6 +46,7 @@ const PROGRAMS: [(&str, &str, &str); 7] = [
     ("ss", "ss", "iproute2"),
     ("nft", "nft", "nftables"),
     ("irqbalance", "irqbalance", "irqbalance"),
+    ("ovs-dpctl", "ovs-dpctl", "openvswitch-switch"),
 ];
 
 const BUSYBOX: &str = "/bin/busybox";
