@@ -169,7 +169,9 @@ mod tests {
             scope.spawn(|| {
                 on_first_cpu();
                 started.wait();
-                while !is_over.load(Ordering::Relaxed) {}
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
             });
             on_first_cpu();
             started.wait();
