@@ -42,9 +42,11 @@ fn tap_device(host: &Host, interface: &str) -> Option<String> {
     names.into_iter().next().map(|name| format!("/dev/{name}"))
 }
 
-/// The process per tap interface, and per device of a macvtap.
+/// The process per tap interface, and per device of a macvtap. Two network namespaces may have taps
+/// of one name, of which a process of this namespace holds this one.
 fn tap_holders(host: &Host, pids: &[u32]) -> BTreeMap<String, u32> {
-    let mut holders = BTreeMap::new();
+    let own = own_namespace(host);
+    let mut holders: BTreeMap<String, (bool, u32)> = BTreeMap::new();
     for pid in pids {
         let Ok(descriptors) = host.list(&format!("/proc/{pid}/fd")) else { continue };
         for descriptor in descriptors {
@@ -52,26 +54,37 @@ fn tap_holders(host: &Host, pids: &[u32]) -> BTreeMap<String, u32> {
             if target == "/dev/net/tun" {
                 // `tun_chr_show_fdinfo` of drivers/net/tun.c, Linux 3.18.
                 let info = host.read(&format!("/proc/{pid}/fdinfo/{descriptor}")).unwrap_or_default();
-                let name = info.lines().find_map(|line| line.strip_prefix("iff:"));
-                holders.extend(name.map(|name| (name.trim().to_owned(), *pid)));
+                let Some(name) = info.lines().find_map(|line| line.strip_prefix("iff:")) else { continue };
+                let is_here = namespace(host, &pid.to_string()) == own;
+                let holder = holders.entry(name.trim().to_owned()).or_default();
+                if is_here || !holder.0 {
+                    *holder = (is_here, *pid);
+                }
             } else if target.starts_with("/dev/tap") {
-                holders.insert(target, *pid);
+                holders.insert(target, (true, *pid));
             }
         }
     }
-    holders
+    holders.into_iter().map(|(name, (_, pid))| (name, pid)).collect()
+}
+
+/// The network namespace of a process.
+fn namespace(host: &Host, pid: &str) -> Option<String> {
+    host.read_link(&format!("/proc/{pid}/ns/net")).ok()
+}
+
+fn own_namespace(host: &Host) -> Option<String> {
+    namespace(host, "self").or_else(|| namespace(host, "thread-self"))
 }
 
 /// The first process of each other network namespace, per end of a veth pair: its index and the
 /// index of its peer, as this namespace sees them. The namespace's sysfs has them if it is mounted
 /// there, as in containers.
 fn peers(host: &Host, pids: &[u32]) -> BTreeMap<(u32, u32), u32> {
-    let namespace = |pid: &str| host.read_link(&format!("/proc/{pid}/ns/net")).ok();
-    let own = namespace("self").or_else(|| namespace("thread-self"));
-    let mut seen: BTreeSet<String> = own.into_iter().collect();
+    let mut seen: BTreeSet<String> = own_namespace(host).into_iter().collect();
     let mut peers = BTreeMap::new();
     for pid in pids {
-        let Some(inode) = namespace(&pid.to_string()) else { continue };
+        let Some(inode) = namespace(host, &pid.to_string()) else { continue };
         if !seen.insert(inode) {
             continue;
         }
@@ -98,7 +111,7 @@ fn owner(host: &Host, pid: u32) -> PortOwner {
         let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
         Some(path.trim_end().to_owned())
     });
-    let network = host.read_link(&format!("/proc/{pid}/ns/net")).ok();
+    let network = namespace(host, &pid.to_string());
     PortOwner {
         pid,
         name: machine.unwrap_or_else(comm),

@@ -119,3 +119,26 @@ fn a_veth_has_the_container_at_its_other_end() {
         ("named", Some("/system.slice/docker-3f2a.scope"))
     );
 }
+
+#[test]
+fn of_two_taps_with_one_name_the_holder_here_is_the_owner() {
+    let mut recording = HostRecording::new();
+    let mut file = |path: String, content: &str| {
+        recording.insert(path, RecordedEntry::File(content.as_bytes().to_vec()));
+    };
+    file("/sys/class/net/tap0/tun_flags".into(), "0x1002\n");
+    for pid in [50, 77] {
+        file(format!("/proc/{pid}/fdinfo/9"), "pos:\t0\niff:\ttap0\n");
+        file(format!("/proc/{pid}/comm"), "qemu\n");
+    }
+    let mut link = |path: String, target: &str| {
+        recording.insert(path, RecordedEntry::Link(target.to_owned()));
+    };
+    for (pid, namespace) in [("self", "net:[1]"), ("50", "net:[1]"), ("77", "net:[2]")] {
+        link(format!("/proc/{pid}/ns/net"), namespace);
+        link(format!("/proc/{pid}/fd/9"), "/dev/net/tun");
+    }
+    let network = VirtualNetwork::observe(&Host::recorded(recording), &[], &[]);
+    let owner = network.port("tap0").and_then(|tap| tap.owner.as_ref()).expect("an owner");
+    assert_eq!(owner.pid, 50);
+}
