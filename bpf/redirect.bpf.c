@@ -1,5 +1,5 @@
 // Hands the datagrams of one UDP address to one socket, whichever other sockets are bound to it, or only those that come from
-// one port. Attached to a network namespace for a moment: before a socket joins the group of another, or to ask one socket of
+// one address and port. Attached to a network namespace for a moment: before a socket joins the group of another, or to ask one socket of
 // a group.
 //
 // Program type sk_lookup: Linux 5.9 (bpf_sk_lookup of include/linux/filter.h).
@@ -24,18 +24,26 @@ struct {
 const volatile __u16 local_port = 0;
 const volatile __u16 from_port = 0;
 const volatile __u32 local_address[4] = {};
+const volatile __u32 from_address[4] = {};
+
+static __always_inline int is_unspecified(const volatile __u32 *address) {
+    return !(address[0] | address[1] | address[2] | address[3]);
+}
 
 static __always_inline int is_meant(const struct bpf_sk_lookup *packet) {
     if (packet->protocol != IPPROTO_UDP || packet->local_port != local_port)
         return 0;
     if (from_port && packet->remote_port != bpf_htons(from_port))
         return 0;
-    if (!(local_address[0] | local_address[1] | local_address[2] | local_address[3]))
-        return 1;
     if (packet->family == AF_INET)
-        return packet->local_ip4 == local_address[0];
-    return packet->local_ip6[0] == local_address[0] && packet->local_ip6[1] == local_address[1] &&
-           packet->local_ip6[2] == local_address[2] && packet->local_ip6[3] == local_address[3];
+        return (is_unspecified(local_address) || packet->local_ip4 == local_address[0]) &&
+               (is_unspecified(from_address) || packet->remote_ip4 == from_address[0]);
+    return (is_unspecified(local_address) ||
+            (packet->local_ip6[0] == local_address[0] && packet->local_ip6[1] == local_address[1] &&
+             packet->local_ip6[2] == local_address[2] && packet->local_ip6[3] == local_address[3])) &&
+           (is_unspecified(from_address) ||
+            (packet->remote_ip6[0] == from_address[0] && packet->remote_ip6[1] == from_address[1] &&
+             packet->remote_ip6[2] == from_address[2] && packet->remote_ip6[3] == from_address[3]));
 }
 
 SEC("sk_lookup")

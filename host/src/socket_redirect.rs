@@ -36,23 +36,20 @@ impl Drop for SocketRedirect {
 }
 
 impl SocketRedirect {
-    /// Hands the datagrams of this address to this socket: all, or those from one port. Those for
-    /// another address of the port are left alone, unless `local` is unspecified.
+    /// Hands the datagrams of this address to this socket: all, or those from one address and port.
+    /// Those for another address of the port are left alone, unless `local` is unspecified.
     ///
     /// # Errors
     /// `EPERM` without CAP_BPF and CAP_NET_ADMIN; `EBUSY` if another program has the socket.
-    pub fn attach(socket: &OwnedFd, local: SocketAddr, from_port: Option<u16>) -> io::Result<Self> {
+    pub fn attach(socket: &OwnedFd, local: SocketAddr, from: Option<SocketAddr>) -> io::Result<Self> {
         pause_after_burst();
-        let (port, from) = (local.port(), from_port.unwrap_or_default());
-        let mut address = [0_u8; 16];
-        match local.ip() {
-            IpAddr::V4(ip) => address[..4].copy_from_slice(&ip.octets()),
-            IpAddr::V6(ip) => address = ip.octets(),
-        }
+        let (port, from_port) = (local.port(), from.map_or(0, |from| from.port()));
+        let (address, from_address) = (words(local.ip()), from.map_or([0; 16], |from| words(from.ip())));
         let mut loader = EbpfLoader::new();
         loader.override_global("local_port", &port, true);
-        loader.override_global("from_port", &from, true);
+        loader.override_global("from_port", &from_port, true);
         loader.override_global("local_address", &address, true);
+        loader.override_global("from_address", &from_address, true);
         let mut object = loader.load(OBJECT).map_err(bpf::error)?;
         let map = object.take_map("redirect_socket").ok_or_else(|| bpf::missing("redirect_socket"))?;
         let mut sockets: SockMap<_> = map.try_into().map_err(bpf::error)?;
@@ -64,6 +61,16 @@ impl SocketRedirect {
         sockets.set(0, &socket.as_raw_fd(), 0).map_err(bpf::error)?;
         Ok(Self { sockets, _object: object })
     }
+}
+
+/// As the program has it.
+fn words(ip: IpAddr) -> [u8; 16] {
+    let mut address = [0; 16];
+    match ip {
+        IpAddr::V4(ip) => address[..4].copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => address = ip.octets(),
+    }
+    address
 }
 
 /// A copy of a socket of another process. The socket stays open as long as the copy.
@@ -119,4 +126,36 @@ fn bind_second(socket: &OwnedFd, local: SocketAddr) -> io::Result<OwnedFd> {
     }
     rustix::net::bind(second.as_fd(), &local)?;
     Ok(second)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Another host's client may have the source port of a probe.
+    #[test]
+    fn only_datagrams_from_the_address_are_redirected() {
+        let [server, copy, probe] =
+            ["0.0.0.0", "127.0.0.1", "127.0.0.1"].map(|ip| UdpSocket::bind((ip, 0)).expect("a socket"));
+        let from = probe.local_addr().expect("bound");
+        let client = UdpSocket::bind(("127.0.0.2", from.port())).expect("a free port");
+        let local = server.local_addr().expect("bound");
+        let copied: OwnedFd = copy.try_clone().expect("a copy").into();
+        let _redirect = match SocketRedirect::attach(&copied, local, Some(from)) {
+            Ok(redirect) => redirect,
+            // Others than root.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return,
+            Err(error) => panic!("{error}"),
+        };
+        for (sender, receiver) in [(&client, &server), (&probe, &copy)] {
+            receiver.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+            sender.send_to(b"request", ("127.0.0.1", local.port())).expect("sent");
+            let (_, source) = receiver.recv_from(&mut [0; 16]).expect("received");
+            assert_eq!(source, sender.local_addr().expect("bound"));
+        }
+    }
 }

@@ -117,7 +117,9 @@ fn probe(source: &WorkloadSource) -> Result<ReplicaProbe> {
     let workload = source.read(&WorkloadOptions::default())?;
     let ask = move |target: SocketAddr, port: u16| {
         let generator = GeneratorBuilder::default().targets(vec![target]).workload(workload.clone()).flows(1);
-        let mut generator = generator.source_ports(port..=port).allow(target.ip()).start_socket()?;
+        // Only datagrams from there reach the copy.
+        let generator = generator.sources(vec![target.ip()]).source_ports(port..=port);
+        let mut generator = generator.allow(target.ip()).start_socket()?;
         let slot = LoadSlot { drain: PROBE_DURATION * 4, ..LoadSlot::rate(PROBE_RATE, PROBE_DURATION) };
         generator.run(&slot)
     };

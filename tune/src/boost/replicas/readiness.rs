@@ -56,7 +56,7 @@ pub(super) fn ask(host: &Host, socket: &BoundSocket, probe: &ReplicaProbe) -> Re
     let redirected = || {
         let port = UdpSocket::bind((ip, 0))?.local_addr()?.port();
         let copy = socket_copy(host, somewhere(socket))?;
-        let redirect = SocketRedirect::attach(&copy, socket.local, Some(port))?;
+        let redirect = SocketRedirect::attach(&copy, socket.local, Some((ip, port).into()))?;
         std::io::Result::Ok((redirect, port))
     };
     let (redirect, port) = redirected().map_err(|error| error.to_string())?;
