@@ -1,6 +1,6 @@
 // Hands the datagrams of one UDP address to one socket, whichever other sockets are bound to it, or only those that come from
-// one address and port. Attached to a network namespace for a moment: before a socket joins the group of another, or to ask one socket of
-// a group.
+// one address and port. Attached to a network namespace for a moment: before a socket joins the group of another, or to ask
+// one socket of a group.
 //
 // Program type sk_lookup: Linux 5.9 (bpf_sk_lookup of include/linux/filter.h).
 
@@ -26,24 +26,20 @@ const volatile __u16 from_port = 0;
 const volatile __u32 local_address[4] = {};
 const volatile __u32 from_address[4] = {};
 
-static __always_inline int is_unspecified(const volatile __u32 *address) {
-    return !(address[0] | address[1] | address[2] | address[3]);
-}
+// Whether an end of a packet (local or remote) has this address.
+#define HAS(packet, end, address)                                                                                      \
+    (!((address)[0] | (address)[1] | (address)[2] | (address)[3]) ||                                                   \
+     ((packet)->end##_ip4 == (address)[0] && (packet)->family == AF_INET) ||                                           \
+     ((packet)->end##_ip6[0] == (address)[0] && (packet)->end##_ip6[1] == (address)[1] &&                              \
+      (packet)->end##_ip6[2] == (address)[2] && (packet)->end##_ip6[3] == (address)[3] &&                              \
+      (packet)->family != AF_INET))
 
 static __always_inline int is_meant(const struct bpf_sk_lookup *packet) {
     if (packet->protocol != IPPROTO_UDP || packet->local_port != local_port)
         return 0;
     if (from_port && packet->remote_port != bpf_htons(from_port))
         return 0;
-    if (packet->family == AF_INET)
-        return (is_unspecified(local_address) || packet->local_ip4 == local_address[0]) &&
-               (is_unspecified(from_address) || packet->remote_ip4 == from_address[0]);
-    return (is_unspecified(local_address) ||
-            (packet->local_ip6[0] == local_address[0] && packet->local_ip6[1] == local_address[1] &&
-             packet->local_ip6[2] == local_address[2] && packet->local_ip6[3] == local_address[3])) &&
-           (is_unspecified(from_address) ||
-            (packet->remote_ip6[0] == from_address[0] && packet->remote_ip6[1] == from_address[1] &&
-             packet->remote_ip6[2] == from_address[2] && packet->remote_ip6[3] == from_address[3]));
+    return HAS(packet, local, local_address) && HAS(packet, remote, from_address);
 }
 
 SEC("sk_lookup")

@@ -124,7 +124,7 @@ pub(crate) fn pause_after_burst() {
         return;
     }
     let mut pause = burst;
-    if !scheduler::is_normal() {
+    if scheduler::is_idle() {
         let waiting = CpuTimes::of(gettid()).waiting;
         if waiting.saturating_sub(WAITED.replace(waiting)) > burst / 10 {
             pause *= PAUSE_NEXT_TO_OTHERS;

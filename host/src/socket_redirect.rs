@@ -44,7 +44,7 @@ impl SocketRedirect {
     pub fn attach(socket: &OwnedFd, local: SocketAddr, from: Option<SocketAddr>) -> io::Result<Self> {
         pause_after_burst();
         let (port, from_port) = (local.port(), from.map_or(0, |from| from.port()));
-        let (address, from_address) = (words(local.ip()), from.map_or([0; 16], |from| words(from.ip())));
+        let (address, from_address) = (octets(local.ip()), from.map_or([0; 16], |from| octets(from.ip())));
         let mut loader = EbpfLoader::new();
         loader.override_global("local_port", &port, true);
         loader.override_global("from_port", &from_port, true);
@@ -63,8 +63,8 @@ impl SocketRedirect {
     }
 }
 
-/// As the program has it.
-fn words(ip: IpAddr) -> [u8; 16] {
+/// In network order, as the program has it: IPv4 in the first four bytes.
+fn octets(ip: IpAddr) -> [u8; 16] {
     let mut address = [0; 16];
     match ip {
         IpAddr::V4(ip) => address[..4].copy_from_slice(&ip.octets()),

@@ -6,8 +6,17 @@ use rustix::thread::Pid;
 
 /// Of the calling thread.
 pub(crate) fn is_normal() -> bool {
+    policy() == libc::SCHED_OTHER
+}
+
+/// Of the calling thread.
+pub(crate) fn is_idle() -> bool {
+    policy() == libc::SCHED_IDLE
+}
+
+fn policy() -> libc::c_int {
     // SAFETY: the call has no pointers; zero is the calling thread.
-    unsafe { libc::sched_getscheduler(0) == libc::SCHED_OTHER }
+    unsafe { libc::sched_getscheduler(0) }
 }
 
 /// # Errors

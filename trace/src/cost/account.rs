@@ -14,7 +14,7 @@ use super::untraced::{UntracedIrq, UntracedTime};
 use super::{COUNTING_POINT, CostReport, CostVictim, CpuCost, DeviceCost, OwnTime};
 
 // The kernel's own counters per CPU.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct KernelCpuTimes {
     pub(super) times: Known<Vec<CpuTimes>>,
     pub(super) softnet: Known<Vec<SoftnetCpu>>,
@@ -293,8 +293,8 @@ mod tests {
         let cost = AccountInput {
             runs: &BTreeMap::new(),
             process_ns: 0,
-            kernel_begin: &KernelCpuTimes { times: Known::default(), softnet: Known::default() },
-            kernel_end: &KernelCpuTimes { times: Known::default(), softnet: Known::default() },
+            kernel_begin: &KernelCpuTimes::default(),
+            kernel_end: &KernelCpuTimes::default(),
             ns_a_run: &Known::Value(10.0),
             sees_calls_between_cpus: true,
             untraced: &Known::Value(UntracedIrq {

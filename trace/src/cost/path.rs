@@ -231,8 +231,8 @@ mod tests {
         let mut cost = AccountInput {
             runs: &BTreeMap::new(),
             process_ns: 0,
-            kernel_begin: &KernelCpuTimes { times: Known::default(), softnet: Known::default() },
-            kernel_end: &KernelCpuTimes { times: Known::default(), softnet: Known::default() },
+            kernel_begin: &KernelCpuTimes::default(),
+            kernel_end: &KernelCpuTimes::default(),
             ns_a_run: &Known::Value(10.0),
             sees_calls_between_cpus: true,
             untraced: &Known::default(),

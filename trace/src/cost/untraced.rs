@@ -28,8 +28,9 @@ use crate::{TraceError, sys};
 const BURSTS: usize = 10;
 // Fewer are too uncertain.
 const FEWEST_BURSTS: usize = 4;
-/// Bursts that differ more than this met a hypervisor that lent the CPU to others.
+/// Uncertainty, as a share, above which the bursts met a hypervisor that lent the CPU to others.
 const MOST_DOUBT: f64 = 0.3;
+/// Uncertainty that is accepted in any case.
 const LITTLE_DOUBT_NS: f64 = 2_000.0;
 const BURST: Duration = Duration::from_millis(2);
 // Between bursts, in which other threads do not run on the CPU.

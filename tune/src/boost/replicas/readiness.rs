@@ -1,5 +1,5 @@
-//! Whether copies wait for datagrams, and in the foreground. It is looked for often, next to a server under load, and so
-//! reads few files.
+//! Whether copies wait for datagrams, and in the foreground. It is looked for often, next to a server
+//! under load, and so reads few files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

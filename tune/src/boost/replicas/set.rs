@@ -33,9 +33,6 @@ const STEADY: Duration = Duration::from_secs(10);
 /// Interval between looks whether copies that take over a port read their sockets.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A process that went to the background has ended after this time.
-const BACKGROUND_PATIENCE: Duration = Duration::from_secs(2);
-
 /// Pause after a failure while the copies serve.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 

@@ -10,10 +10,13 @@ use linerate_host::stage::socket::SocketProtocol;
 use super::super::cgroup;
 use super::super::readiness;
 use super::super::{ReplicaError, ReplicaEvent, groups, name};
-use super::{BACKGROUND_PATIENCE, GroupSockets, ReplicaSet, SetPhase};
+use super::{GroupSockets, ReplicaSet, SetPhase};
 
 /// Longest wait for valid replies of copies that read their sockets.
 const PROBE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The first process of a server that goes to the background ends within this time.
+const BACKGROUND_PATIENCE: Duration = Duration::from_secs(2);
 
 impl ReplicaSet {
     /// The addresses that every copy has a socket of.
