@@ -139,23 +139,26 @@ mod tests {
     /// Another host's client may have the source port of a probe.
     #[test]
     fn only_datagrams_from_the_address_are_redirected() {
-        let [server, copy, probe] =
-            ["0.0.0.0", "127.0.0.1", "127.0.0.1"].map(|ip| UdpSocket::bind((ip, 0)).expect("a socket"));
-        let from = probe.local_addr().expect("bound");
-        let client = UdpSocket::bind(("127.0.0.2", from.port())).expect("a free port");
-        let local = server.local_addr().expect("bound");
-        let copied: OwnedFd = copy.try_clone().expect("a copy").into();
-        let _redirect = match SocketRedirect::attach(&copied, local, Some(from)) {
-            Ok(redirect) => redirect,
-            // Others than root.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => return,
-            Err(error) => panic!("{error}"),
-        };
-        for (sender, receiver) in [(&client, &server), (&probe, &copy)] {
-            receiver.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
-            sender.send_to(b"request", ("127.0.0.1", local.port())).expect("sent");
-            let (_, source) = receiver.recv_from(&mut [0; 16]).expect("received");
-            assert_eq!(source, sender.local_addr().expect("bound"));
+        // IPv6 has one address on loopback, so that there the client differs by its port.
+        for (any, loopback, other) in [("0.0.0.0", "127.0.0.1", "127.0.0.2"), ("::", "::1", "::1")] {
+            let bind = |ip, port| UdpSocket::bind((ip, port)).expect("a free port");
+            let [server, copy, probe] = [any, loopback, loopback].map(|ip| bind(ip, 0));
+            let from = probe.local_addr().expect("bound");
+            let client = bind(other, if other == loopback { 0 } else { from.port() });
+            let local = server.local_addr().expect("bound");
+            let copied: OwnedFd = copy.try_clone().expect("a copy").into();
+            let _redirect = match SocketRedirect::attach(&copied, local, Some(from)) {
+                Ok(redirect) => redirect,
+                // Others than root.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => return,
+                Err(error) => panic!("{error}"),
+            };
+            for (sender, receiver) in [(&client, &server), (&probe, &copy)] {
+                receiver.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+                sender.send_to(b"request", (loopback, local.port())).expect("sent");
+                let (_, source) = receiver.recv_from(&mut [0; 16]).expect("received");
+                assert_eq!(source, sender.local_addr().expect("bound"));
+            }
         }
     }
 }
