@@ -27,8 +27,7 @@ pub struct JournalWriter {
     tunes: Vec<RecordedTune>,
     trouble: Option<JournalCorruption>,
     broken: bool,
-    /// Closing it unlocks the journal.
-    _lock: File,
+    _lock: lock::FileLock,
 }
 
 impl JournalWriter {
@@ -203,17 +202,16 @@ fn no_space(error: io::Error) -> Result<io::Error, io::Error> {
     }
 }
 
-fn take_lock(path: &Path, wait: lock::LockWait) -> Result<File, JournalError> {
-    let file = open_private(path)?;
-    let locked = lock::take(&file, wait).map_err(|error| file_error(path, "lock", error))?;
-    if !locked {
-        return Err(JournalError::Busy { pid: holder_pid(&file) });
-    }
+fn take_lock(path: &Path, wait: lock::LockWait) -> Result<lock::FileLock, JournalError> {
+    let taken = lock::FileLock::take(open_private(path)?, wait);
+    let lock = match taken.map_err(|error| file_error(path, "lock", error))? {
+        Ok(lock) => lock,
+        Err(file) => return Err(JournalError::Busy { pid: holder_pid(&file) }),
+    };
     let text = format!("{}\n", std::process::id());
-    let said = file.set_len(0).and_then(|()| file.write_all_at(text.as_bytes(), 0));
     // The number is there for a message only; a full disk must not keep anyone from undoing.
-    let _ = said;
-    Ok(file)
+    let _ = lock.file().set_len(0).and_then(|()| lock.file().write_all_at(text.as_bytes(), 0));
+    Ok(lock)
 }
 
 // Opens a file that only this user can access for reading and writing; creates it if necessary.

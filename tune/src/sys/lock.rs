@@ -16,14 +16,35 @@ pub(crate) enum LockWait {
     No,
 }
 
-/// Takes the lock of a file that is open for writing; false where another holds it.
-pub(crate) fn take(file: &File, wait: LockWait) -> io::Result<bool> {
+/// A lock that is held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct FileLock(File);
+
+impl FileLock {
+    /// Locks a file that is open for writing. Returns the file if another process holds its lock.
+    pub(crate) fn take(file: File, wait: LockWait) -> io::Result<Result<Self, File>> {
+        Ok(if take(&file, wait)? { Ok(Self(file)) } else { Err(file) })
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a child that another thread just forked has it open, too, until its exec.
+        let _ = call(&self.0, libc::F_OFD_SETLK, &mut whole_file(libc::F_UNLCK));
+    }
+}
+
+fn take(file: &File, wait: LockWait) -> io::Result<bool> {
     let command = match wait {
         LockWait::Yes => libc::F_OFD_SETLKW,
         LockWait::No => libc::F_OFD_SETLK,
     };
     loop {
-        match call(file, command, &mut whole_file()) {
+        match call(file, command, &mut whole_file(libc::F_WRLCK)) {
             Ok(()) => return Ok(true),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
@@ -36,15 +57,15 @@ pub(crate) fn take(file: &File, wait: LockWait) -> io::Result<bool> {
 
 // Whether another open file holds the lock.
 pub(crate) fn is_held(file: &File) -> io::Result<bool> {
-    let mut asked = whole_file();
+    let mut asked = whole_file(libc::F_WRLCK);
     call(file, libc::F_OFD_GETLK, &mut asked)?;
     Ok(i32::from(asked.l_type) != libc::F_UNLCK)
 }
 
-fn whole_file() -> libc::flock {
+fn whole_file(kind: libc::c_int) -> libc::flock {
     // The kernel wants l_pid to be 0 (fcntl(2)).
     libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
@@ -53,7 +74,7 @@ fn whole_file() -> libc::flock {
 }
 
 fn call(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
-    // SAFETY: the descriptor is open as long as `file` is borrowed, and the commands of `take` and `is_held` read and
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and the commands of this module read and
     // write a `struct flock` only, to which `lock` is a unique reference.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -64,15 +85,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_held_once_and_ends_with_its_file() {
+    fn a_lock_is_held_once_and_ends_where_its_file_was_duplicated() {
         let path = tempfile::NamedTempFile::new().expect("a file");
         let open = || File::options().read(true).write(true).open(path.path()).expect("opened");
         let (one, other) = (open(), open());
+        // As a forked child has it until its exec.
+        let _duplicate = one.try_clone().expect("duplicated");
         assert!(!is_held(&other).expect("told"));
-        assert!(take(&one, LockWait::No).expect("asked"));
-        assert!(is_held(&other).expect("told") && !is_held(&one).expect("told"));
-        assert!(!take(&other, LockWait::No).expect("asked"));
-        drop(one);
-        assert!(take(&other, LockWait::Yes).expect("asked"));
+        let lock = FileLock::take(one, LockWait::No).expect("asked").expect("free");
+        assert!(is_held(&other).expect("told") && !is_held(lock.file()).expect("told"));
+        let other = FileLock::take(other, LockWait::No).expect("asked").expect_err("held");
+        drop(lock);
+        assert!(FileLock::take(other, LockWait::No).expect("asked").is_ok());
     }
 }
