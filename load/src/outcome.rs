@@ -295,6 +295,9 @@ pub enum BoundReason {
     },
     /// A search: it ended before a rate above the one that held was judged.
     NothingHigher,
+    /// Requests left through sockets and a veth pair. The CPU that sends a reply over veth runs the
+    /// whole receive path of the other end, so the server works for the generator, too.
+    ServerDeliversReplies,
 }
 
 impl fmt::Display for BoundReason {
@@ -313,6 +316,9 @@ impl fmt::Display for BoundReason {
                 write!(f, "the generator's own sockets dropped {:.2} % of the replies", ratio * 100.0)
             }
             BoundReason::NothingHigher => f.write_str("no higher rate was judged"),
+            BoundReason::ServerDeliversReplies => f.write_str(
+                "over a veth pair the server's CPU also delivers its replies to the generator's sockets; --backend xdp avoids that",
+            ),
             BoundReason::SentAnotherWay { held, failed } => {
                 write!(f, "requests left {held} where a rate held, and {failed} where it did not")
             }

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
+use linerate_lab::Lab;
 use linerate_testkit::reflector::{Reflector, ReflectorBuilder, RunningReflector};
 use serde_json::Value;
 
@@ -74,6 +75,44 @@ fn a_search_finds_a_known_capacity() {
         .iter()
         .sum();
     assert!(probes > 5 && probes == tried, "{probes} {tried}");
+}
+
+#[test]
+fn a_search_by_sockets_over_veth_is_a_lower_bound() {
+    let test = "a_search_by_sockets_over_veth_is_a_lower_bound";
+    if !rustix::process::geteuid().is_root() {
+        return support::skip(test, "takes root");
+    }
+    let lab = match Lab::builder().start() {
+        Ok(lab) => lab,
+        Err(error) => return support::skip(test, &error.to_string()),
+    };
+    let _machine = support::machine();
+    let echo = || Reflector::builder().address(([198, 18, 0, 1], 7777)).token_bucket(5_000.0, 100).start();
+    let _service = lab.receiver().run(echo).expect("the host runs").expect("a service");
+    let directory = tempfile::tempdir().expect("a directory");
+    for (backend, is_bound) in [("socket", true), ("xdp", false)] {
+        let file = directory.path().join(backend);
+        let mut load = Command::new(support::program());
+        load.args([
+            "load",
+            "198.18.0.1:7777",
+            "--search",
+            "--searches",
+            "1",
+            "--slot",
+            "0.2",
+            "--time",
+            "6",
+            "--quiet",
+        ]);
+        load.args(["--resolution", "5%", "--backend", backend, "--json"]).arg(&file).stdout(Stdio::null());
+        let mut load = lab.senders()[0].spawn(load).expect("it starts");
+        assert!(load.wait().expect("it ends").success());
+        let found = &read(&file)["result"];
+        let reason = found["bound_because"].to_string().contains("server-delivers-replies");
+        assert_eq!((reason, found["generator_bound"] == true), (is_bound, is_bound), "{backend}: {found}");
+    }
 }
 
 #[test]

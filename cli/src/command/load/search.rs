@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use linerate_host::{Host, netlink};
 use linerate_load::capacity::{self, ProbeVerdict, RepeatedCapacity, SearchEnd, SearchEvent, SearchOptions};
 use linerate_load::report::{SearchMethod, SearchReport};
-use linerate_load::{BoundReason, GeneratorError, stats};
+use linerate_load::{BoundReason, GeneratorDescription, GeneratorError, LeftAs, stats};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit, seconds};
@@ -55,7 +56,11 @@ impl LoadRun {
             ..SearchOptions::default()
         };
         let started = origin::unix_seconds();
-        let capacity = capacity::search_repeatedly(&mut *self.generator, &options, bounds.searches)?;
+        let mut capacity = capacity::search_repeatedly(&mut *self.generator, &options, bounds.searches)?;
+        if capacity.left_as == LeftAs::Datagrams && leaves_by_veth(&self.generator.describe()) {
+            capacity.generator_bound = true;
+            capacity.bound_because.push(BoundReason::ServerDeliversReplies);
+        }
         let method = method(&options, bounds.searches);
         self.report(started, capacity, method)
     }
@@ -84,6 +89,14 @@ impl LoadRun {
         self.finish(started, SearchReport { generator, method, capacity, overload, missed }, warnings)?;
         Ok(exit(fine))
     }
+}
+
+/// Whether the first target is reached through a veth pair. Unknown counts as no.
+fn leaves_by_veth(generator: &GeneratorDescription) -> bool {
+    let (host, source) = (Host::live(), generator.sources.first().copied());
+    let path = generator.targets.first().and_then(|to| netlink::path_to(&host, to.ip(), source).ok());
+    let state = path.and_then(|path| netlink::xdp_state(&host, &path.interface, path.index).ok());
+    state.is_some_and(|state| state.driver.value().is_some_and(|driver| driver == "veth"))
 }
 
 fn method(options: &SearchOptions<'_>, searches: u32) -> SearchMethod {
@@ -122,8 +135,8 @@ fn warnings(capacity: &RepeatedCapacity, method: &SearchMethod) -> Vec<String> {
     if capacity.generator_bound {
         let why = capacity.bound_because.last();
         warnings.push(match why {
-            Some(BoundReason::NothingHigher) => {
-                format!("capacity is a lower bound: {}", BoundReason::NothingHigher)
+            Some(why @ (BoundReason::NothingHigher | BoundReason::ServerDeliversReplies)) => {
+                format!("capacity is a lower bound: {why}")
             }
             why => {
                 let why = why.map_or_else(String::new, |why| format!(": {why}"));
