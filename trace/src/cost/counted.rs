@@ -1,4 +1,4 @@
-//! Decodes the tables of bpf/cost.bpf.c.
+//! Decodes the tables of bpf/cost.h.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub(super) struct CpuReading {
     pub(super) interrupts: i64,
     pub(super) missed: i64,
     pub(super) irq_events: i64,
-    /// Counted where they enter the host.
+    /// Packets, counted where they enter the host.
     pub(super) entered: i64,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct ThreadOn {
 pub(super) struct ThreadTurns {
     pub(super) on_cpu: i64,
     pub(super) taken: CpuTotals,
-    /// Time of packet processing threads while it waited for them.
+    /// Time of packet processing threads while this thread waited for them.
     pub(super) displaced: i64,
     pub(super) cgroup: u64,
     pub(super) comm: String,
@@ -162,7 +162,7 @@ pub(super) trait Counters: Sized {
     }
 }
 
-/// `plain` fields are numbers, `nested` ones are counters themselves.
+/// `plain` fields are numbers, `nested` fields implement [`Counters`].
 macro_rules! counters {
     ($type:ident { $($plain:ident),* } { $($nested:ident),* }) => {
         impl Counters for $type {

@@ -16,7 +16,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_
 /// The program that starts, reads and ends the counting.
 const LOOK: &str = "look";
 
-/// Size of `nic_irqs` in bpf/cost.bpf.c.
+/// Size of `nic_irqs` in bpf/cost.h.
 const IRQS: usize = 8192;
 
 // Ends before begins, so that no begin is seen without its end.
@@ -49,7 +49,7 @@ const OFTEN: [ProgramAttachment; 10] = [
     always("turn_changes", "sched_switch"),
 ];
 
-/// Only if time is charged to paths.
+/// Attached only if time is charged to paths.
 const OF_PATHS: [ProgramAttachment; 2] =
     [always("path_begins", "netif_receive_skb"), always("path_leaves", "net_dev_start_xmit")];
 
@@ -64,7 +64,7 @@ const fn always(program: &'static str, tracepoint: &'static str) -> ProgramAttac
     }
 }
 
-/// For tracepoints of some architectures.
+/// A tracepoint of some architectures only.
 const fn where_there_is(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
     ProgramAttachment { optional: true, ..always(program, tracepoint) }
 }
@@ -87,8 +87,8 @@ pub(super) struct AskedAt {
 }
 
 impl AskedAt {
-    // Time until a later reading, between which this process may have waited for its own CPU: the
-    // kernel's value there, limited by this process's clock.
+    // Time until a later reading by the kernel's clock (`told_ns`), limited by this process's
+    // clock, because this process may have waited for its own CPU around a reading.
     pub(super) fn until(&self, later: &Self, told_ns: u64) -> u64 {
         let between = |from: Instant, to: Instant| {
             u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
@@ -105,12 +105,12 @@ pub(super) struct TracePoint {
     pub(super) times: Times,
 }
 
-/// Loaded programs, attached while counting. They end with this, or with the process.
+/// Loaded programs, attached while counting. They end when this is dropped, or with the process.
 #[derive(Debug)]
 pub(super) struct CostTracer {
     programs: TracePrograms,
     cpus: Vec<u32>,
-    /// Those that may run for every packet.
+    /// Programs that may run for every packet.
     often: Vec<ProgramAttachment>,
 }
 
@@ -145,7 +145,7 @@ impl CostTracer {
         self.programs.attach(WHAT, &self.often)
     }
 
-    /// Detaches them, those of interrupts only if requested.
+    /// Detaches the programs; the interrupt programs only if requested.
     pub(super) fn detach(&mut self, with_irqs: bool) -> Result<(), TraceError> {
         self.programs.detach(WHAT, &self.often)?;
         if with_irqs { self.programs.detach(WHAT, &OF_IRQS) } else { Ok(()) }
@@ -214,7 +214,7 @@ impl CostTracer {
         self.programs.clock_ns(WHAT, &NOTHING)
     }
 
-    /// On all observed CPUs that are online.
+    /// Runs the program `look` on all observed CPUs that are online.
     fn ask_all(&self, wanted: TracerOptions) -> Result<Times, TraceError> {
         let mut times = Times::new();
         for cpu in &self.cpus {

@@ -1,0 +1,279 @@
+// The times of a CPU and its packets: what the programs of cost keep, and what user space reads.
+
+#pragma once
+
+#include <linux/bpf.h>
+
+#include "kernel.h"
+
+// include/linux/sched.h.
+#define PF_KTHREAD 0x00200000
+
+// Between the end of an interrupt and the softirq it brings lies nothing but the kernel's way out (irq_exit_rcu).
+#define AT_ONCE_NS 2000
+
+struct task_struct {
+    int pid;
+    int tgid;
+    unsigned int flags;
+    unsigned int __state;
+    char comm[16];
+} __attribute__((preserve_access_index));
+
+// Until Linux 5.13.
+struct task_struct___old {
+    long state;
+} __attribute__((preserve_access_index));
+
+struct rtnl_link_ops {
+    const char *kind;
+} __attribute__((preserve_access_index));
+
+struct bpf_xdp_entity {
+    void *prog;
+    void *link;
+} __attribute__((preserve_access_index));
+
+struct net_device {
+    char name[16];
+    int ifindex;
+    unsigned int flags;
+    possible_net_t nd_net;
+    const struct rtnl_link_ops *rtnl_link_ops;
+    struct bpf_xdp_entity xdp_state[3];
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+    possible_net_t skc_net;
+} __attribute__((preserve_access_index));
+
+struct sock {
+    struct sock_common __sk_common;
+} __attribute__((preserve_access_index));
+
+struct sk_buff {
+    struct net_device *dev;
+    struct sock *sk;
+    unsigned int len;
+    __u16 mac_len;
+    int skb_iif;
+    unsigned int end;
+    unsigned char *head;
+} __attribute__((preserve_access_index));
+
+struct skb_shared_info {
+    unsigned short gso_size;
+    unsigned short gso_segs;
+} __attribute__((preserve_access_index));
+
+struct napi_struct {
+    struct net_device *dev;
+} __attribute__((preserve_access_index));
+
+// Set before the programs are loaded: a bit an interrupt, those of network devices.
+const volatile __u8 nic_irqs[1024] = {};
+
+// Set before the programs are loaded: whether time is charged to paths.
+const volatile __u8 by_path = 0;
+
+enum { FOR_PACKETS, FOR_OTHERS, IRQ_KINDS };
+enum { RX, TX, OTHER, SOFTIRQ_KINDS };
+// Who sends an interrupt: what passes before its first tracepoint differs.
+enum { BY_TIMER, BY_CPU, BY_DEVICE, IRQ_SOURCES };
+
+// Times, each the sum since the programs are there; trace/src/cost/counted.rs reads this.
+struct totals {
+    __u64 softirq[SOFTIRQ_KINDS];
+    __u64 irq[IRQ_KINDS];
+    // Of softirqs RX and TX, what ran at the end of a thread's own call.
+    __u64 own_call;
+    // How many interrupts came while no softirq ran.
+    __u64 interrupts[IRQ_KINDS][IRQ_SOURCES];
+};
+
+// What user space reads, told in this order; written when it asks.
+struct told {
+    __u64 at;
+    struct totals totals;
+    __u64 idle;
+    __u64 from_idle;
+    __u64 tasks;
+    __u64 rx_runs;
+    __u64 polls;
+    __u64 packets;
+    __u64 events;
+    __u64 interrupts;
+    // Of threads that no table had room for.
+    __u64 missed;
+    // Of events, those of interrupts.
+    __u64 irq_events;
+    // Packets, each where it enters the host.
+    __u64 entered;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct told);
+} tellings SEC(".maps");
+
+struct state {
+    __u64 is_watched;
+
+    // Written by interrupts.
+    __u64 irq[IRQ_KINDS];
+    __u64 irq_events;
+    __u64 interrupts;
+    __u64 irq_begin;
+    __u64 irq_depth;
+    __u64 irq_kind;
+    __u64 irq_source;
+    __u64 irq_counts;
+    __u64 last_irq_end;
+    __u64 last_irq_ns;
+    __u64 last_irq_counts;
+    __u64 irqs[IRQ_KINDS][IRQ_SOURCES];
+
+    // Written by softirqs.
+    __u64 softirq[SOFTIRQ_KINDS];
+    __u64 own_call;
+    // Interrupts counted FOR_OTHERS that brought NET_RX or NET_TX.
+    __u64 moved;
+    __u64 moved_irqs[IRQ_SOURCES];
+    __u64 softirq_events;
+    __u64 softirq_begin;
+    // All interrupts until it began.
+    __u64 softirq_irq;
+    // One more than its kind; zero: none runs.
+    __u64 softirq_runs;
+    __u64 softirq_is_own;
+    __u64 softirq_end;
+    __u64 rx_runs;
+    __u64 polls;
+    __u64 packets;
+    // Where the poll began that ends next.
+    __u64 poll_begin;
+    __u64 poll_irq;
+    // Packets at their entry, and of polls' packets, those that were handed on until the last poll ended and until now.
+    __u64 entered;
+    __u64 poll_handed;
+    __u64 handed;
+
+    // Written at turns of threads.
+    __u64 ready;
+    __u64 task_events;
+    __u64 turn_begin;
+    struct totals turn;
+    __u64 idle;
+    __u64 from_idle;
+    __u64 tasks;
+    __u64 missed;
+    // The thread that waits while one that processes packets has its turn; zero: none.
+    __u64 displaced;
+
+    // Written by softirqs. The path of the packet that is processed, and since when. Devices are zero before the first
+    // packet of a softirq.
+    __u64 path_begin;
+    __u64 path_irq;
+    __u32 path_in;
+    __u32 path_out;
+    __u32 path_network;
+    __u32 path_is_entry;
+    __u64 path_entered;
+    __u64 path_events;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct state);
+} states SEC(".maps");
+
+// The CPU is in the keys, so that no two add to the same number at a time.
+struct thread {
+    __u32 tid;
+    __u32 cpu;
+};
+
+struct turns {
+    __u64 on_cpu;
+    struct totals taken;
+    // What threads that process packets had while this one waited for them.
+    __u64 displaced;
+    __u64 cgroup;
+    __u64 comm[2];
+    __u32 pid;
+    __u32 flags;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct thread);
+    __type(value, struct turns);
+} threads SEC(".maps");
+
+struct place {
+    __u32 ifindex;
+    __u32 network;
+    __u32 cpu;
+    __u32 is_device;
+};
+
+struct polled {
+    __u64 ns;
+    __u64 polls;
+    __u64 threaded;
+    __u64 busy;
+    __u64 packets;
+    __u64 exhausted;
+    __u64 name[2];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 8192);
+    __type(key, struct place);
+    __type(value, struct polled);
+} devices SEC(".maps");
+
+// A path through this host: the device where a packet came in and the last by which it was sent, zero if it stayed.
+struct path {
+    __u32 in;
+    __u32 out;
+    __u32 network;
+    __u32 cpu;
+    // Whether its packets come in for the first time.
+    __u32 is_entry;
+    __u32 unused;
+};
+
+struct path_cost {
+    __u64 ns;
+    __u64 packets;
+    // Runs of programs in this time.
+    __u64 events;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 8192);
+    __type(key, struct path);
+    __type(value, struct path_cost);
+} paths SEC(".maps");
+
+INLINE struct state *watched(void) {
+    __u32 only = 0;
+    struct state *state = bpf_map_lookup_elem(&states, &only);
+    return state && state->is_watched ? state : 0;
+}
+
+// Names are read as they stand, and cut at their end by who reads them here.
+INLINE void copy_name(__u64 *to, const char *from) {
+    char *name = (char *)to;
+#pragma unroll
+    for (int at = 0; at < 16; at++)
+        name[at] = from[at];
+}
