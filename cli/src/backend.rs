@@ -1,4 +1,4 @@
-//! The choice of a generator's way into the kernel.
+//! The argument that selects the backend of a load generator.
 
 use clap::ValueEnum;
 use linerate_load::generator::GeneratorBackend;

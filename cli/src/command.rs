@@ -72,7 +72,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The network namespace to look at, of commands that look at this host.
+    /// The namespace options of commands that read this host.
     fn netns(&self) -> Option<&netns::NetnsArgs> {
         match self {
             Command::Load(load) => Some(&load.netns),

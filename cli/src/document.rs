@@ -28,7 +28,7 @@ pub(crate) enum Tone {
     Faint,
 }
 
-/// Where a block is printed.
+/// The outputs that print a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Audience {
     #[default]
@@ -57,7 +57,8 @@ pub(crate) struct Document {
     pub(crate) about: String,
     // The most important figures. HTML only: the text has them in its verdict and tables.
     pub(crate) tiles: Vec<Tile>,
-    /// HTML prints them above the sections; text prints alarms there and the others last, behind `note:`.
+    /// HTML prints notes above the sections; text prints alarms there and other notes last, after
+    /// `note:`.
     pub(crate) notes: Vec<Note>,
     /// Whether text has all rows of tables and all lines of facts (`--full`).
     pub(crate) full: bool,
@@ -83,7 +84,7 @@ pub(crate) struct Tile {
 // A note that a reader needs to judge the figures.
 #[derive(Debug, Clone)]
 pub(crate) struct Note {
-    /// Words in bold before it; may be empty.
+    /// Bold words before the text; may be empty.
     pub(crate) lead: &'static str,
     pub(crate) text: String,
     /// `Bad` is an alarm.
@@ -102,7 +103,7 @@ pub(crate) struct Section {
     /// An identifier next to the mark: `rss.queues`.
     pub(crate) identifier: Option<String>,
     pub(crate) audience: Audience,
-    /// Whether a wide page puts it next to its neighbour of the same kind.
+    /// Whether a wide page puts the section next to another one of half width.
     pub(crate) half_width: bool,
     pub(crate) blocks: Vec<(Audience, Block)>,
 }
@@ -138,7 +139,7 @@ pub(crate) struct FlowGroup {
     pub(crate) heading: String,
     /// The stations of each path in order.
     pub(crate) rows: Vec<Vec<String>>,
-    /// Printed if there are no rows; may be empty.
+    /// Text for a group without rows; may be empty.
     pub(crate) empty: &'static str,
 }
 
@@ -155,12 +156,12 @@ pub(crate) struct Fact {
     pub(crate) text_lines: Option<usize>,
 }
 
-/// A drawing. Only pages have it.
+/// A drawing, for pages only.
 #[derive(Debug, Clone)]
 pub(crate) struct Picture {
     /// An `svg` element. It is not escaped: its author escapes texts in it.
     pub(crate) svg: String,
-    /// A text alternative for those who do not see it.
+    /// Text alternative for readers who cannot see the drawing.
     pub(crate) alternative: String,
     /// Class of the element around it: `graph` for a light ground; may be empty.
     pub(crate) class: &'static str,
@@ -233,7 +234,7 @@ impl Section {
         Self { heading: heading.into(), ..Self::default() }
     }
 
-    /// A section that only one audience gets.
+    /// A section for one audience only.
     pub(crate) fn only_for(self, audience: Audience) -> Self {
         Self { audience, ..self }
     }
@@ -242,20 +243,20 @@ impl Section {
         self.with_for(Audience::Both, block)
     }
 
-    /// With a block that only one audience gets.
+    /// Adds a block for one audience only.
     pub(crate) fn with_for(mut self, audience: Audience, block: impl Into<Block>) -> Self {
         self.blocks.push((audience, block.into()));
         self
     }
 
-    /// Whether it draws the packet path: flame graphs have a class.
+    /// Whether the section draws the packet path. Flame graphs differ by their class.
     fn has_path(&self) -> bool {
         self.blocks
             .iter()
             .any(|(_, block)| matches!(block, Block::Picture(picture) if picture.class.is_empty()))
     }
 
-    /// The blocks that `audience` gets.
+    /// The blocks for `audience`.
     pub(crate) fn blocks_for(&self, audience: Audience) -> impl Iterator<Item = &Block> {
         let shown = self.audience.includes(audience);
         let blocks = self.blocks.iter().filter(move |(of, _)| shown && of.includes(audience));

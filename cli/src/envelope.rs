@@ -95,7 +95,7 @@ impl<T: CommandResult> Envelope<T> {
         T::document(self)
     }
 
-    /// Parses what a command wrote with `--json`.
+    /// Parses a document that a command wrote with `--json`.
     ///
     /// # Errors
     /// If the text is no JSON, a document of another schema or version, or contradicts itself.
@@ -107,7 +107,8 @@ impl<T: CommandResult> Envelope<T> {
             Some(schema) => bail!("its schema is {schema}; {} is required", T::SCHEMA),
             None => bail!("it names no schema; {} is required", T::SCHEMA),
         }
-        // Not from `value`: numbers and map keys are read most exactly from the text.
+        // Not from `value`, because parsing the text directly is most exact for numbers and map
+        // keys.
         let envelope: Self = serde_json::from_str(text)?;
         envelope.result.check().map_err(Error::msg)?;
         Ok(envelope)
@@ -116,7 +117,7 @@ impl<T: CommandResult> Envelope<T> {
     /// Reads a file that a command wrote with `--json`.
     ///
     /// # Errors
-    /// As [`Envelope::parse`], or if the file cannot be read; with the file's name.
+    /// As [`Envelope::parse`], or if the file cannot be read. The error names the file.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let shown = || path.display().to_string();
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", shown()))?;

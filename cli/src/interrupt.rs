@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 #[derive(Debug)]
 pub(crate) struct InterruptFlag {
     flag: Arc<AtomicBool>,
-    /// Gets a byte with each signal.
+    /// Receives one byte per signal.
     woken: UnixStream,
 }
 
@@ -27,7 +27,7 @@ impl InterruptFlag {
     }
 
     // For commands that change a host: the terminal may disappear with a link that is reset, and a
-    // change that has begun is better completed than left half done.
+    // change that has begun should be completed.
     pub(crate) fn install_ignoring_hangup() -> Result<Self> {
         signal_hook::flag::register(SIGHUP, Arc::default()).context("cannot take over signals")?;
         Self::of(&[SIGINT, SIGTERM])
@@ -47,33 +47,34 @@ impl InterruptFlag {
         Ok(Self { flag, woken })
     }
 
-    /// Whether a signal came.
+    /// Whether a signal has arrived.
     pub(crate) fn is_raised(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }
 
-    /// The flag itself, for libraries that watch it.
+    /// The flag, for libraries that check it.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.flag)
     }
 
-    /// Sleeps until a signal comes, or for `at_most`.
+    /// Sleeps until a signal arrives, or for `at_most`.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> Result<()> {
-        // A timeout of zero would mean none.
+        // A timeout of zero is an error.
         let at_most = at_most.map(|time| time.max(Duration::from_millis(1)));
         self.woken.set_read_timeout(at_most).context("cannot set a timeout")?;
-        // A byte, a timeout and an interruption are all reasons to look at the flag.
+        // A byte, a timeout and an interruption are all reasons to check the flag.
         let _ = (&self.woken).read(&mut [0]);
         Ok(())
     }
 
-    /// Sleeps until `input` has something to read or ended, a signal comes, or for `at_most`; whether it is the input.
+    /// Sleeps until `input` is readable or ended, a signal arrives, or for `at_most`. Returns
+    /// whether the input was the reason.
     pub(crate) fn wait_for(&self, input: impl AsFd, at_most: Option<Duration>) -> Result<bool> {
         let at_most = at_most.map(Timespec::try_from).transpose().context("too long a wait")?;
         let events = PollFlags::IN;
         let mut fds = [PollFd::new(&input, events), PollFd::new(&self.woken, events)];
         match poll(&mut fds, at_most.as_ref()) {
-            // A signal without a handler here interrupts the call, too.
+            // A signal without a handler here also interrupts the call.
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for input"),
         }

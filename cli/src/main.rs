@@ -23,7 +23,7 @@ use clap::{CommandFactory, Parser};
 
 use command::Command;
 
-/// The version, and the commit where the sources told it when they were built. Documents carry the version alone.
+/// The version, and the commit if it was known at build time. Documents contain only the version.
 const VERSION: &str = env!("LINERATE_VERSION");
 
 /// Finds out why a UDP service on Linux does not reach line rate, fixes it while it runs, and
@@ -56,15 +56,15 @@ fn tree() -> clap::Command {
     CliArgs::command()
 }
 
-/// Help and version as clap has them; a mistake on one line, as all errors are.
+/// Prints help and version as clap does, and a mistake in one line like all other errors.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // Nobody is left to be told when the output cannot be written.
+        // If the output cannot be written, nobody reads it, so the error is ignored.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
     let text = error.to_string();
-    // The words before the usage; clap lists what is missing on lines of their own.
+    // The words before the usage. clap lists missing arguments on separate lines.
     let words: Vec<&str> = text
         .lines()
         .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))

@@ -9,7 +9,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 pub(crate) struct ManualPage {
-    /// Such as `linerate-tune-apply.1`.
+    /// File name such as `linerate-tune-apply.1`.
     pub(crate) file: String,
     // Source for man(7).
     pub(crate) text: String,
@@ -31,7 +31,7 @@ const SECTIONS: &str = include_str!("manual/sections.txt");
 
 /// A command that is not hidden, or the program itself.
 struct ManualCommand<'a> {
-    /// Such as `linerate tune apply`.
+    /// Command line such as `linerate tune apply`.
     line: String,
     command: &'a Command,
 }

@@ -2,8 +2,8 @@
 //!
 //! `FAMILIES` is the one table of exported families: encoder, documentation, and the checks of
 //! dashboard and rules all use it. An [`Exporter`] reads a host and keeps the state that outlives a
-//! reading: totals of counters whose sources come and go, and which series a family may have.
-//! [`text`] writes what it gathered, and [`http`] serves that. Nothing here prints.
+//! reading: totals of counters whose sources come and go, and the set of series of each family.
+//! [`text`] formats the gathered values, and [`http`] serves that text. Nothing here prints.
 
 mod exporter;
 mod families;

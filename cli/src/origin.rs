@@ -1,9 +1,9 @@
-//! Where and when a result is from.
+//! The origin of a result: program, time and host.
 
 pub(crate) use linerate_host::{HostSummary, unix_seconds};
 use serde::{Deserialize, Serialize};
 
-/// Who made a result, when, and on which host.
+/// The program and command that made a result, the time, and the host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Origin {
     pub(crate) schema: String,

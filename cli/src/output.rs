@@ -1,4 +1,4 @@
-//! Where results go: standard output, or a file written whole.
+//! The outputs of results: standard output, or a file that is written as a whole.
 
 use std::fs;
 use std::io::{self, Write};
@@ -24,14 +24,14 @@ impl From<&str> for OutputTarget {
 }
 
 impl OutputTarget {
-    /// Where an option wants the result, if it can be written there.
+    /// The output that an option requests, if it can be written.
     pub(crate) fn from_option(option: Option<&str>) -> Result<Option<Self>> {
         let target = option.map(Self::from);
         target.iter().try_for_each(Self::check)?;
         Ok(target)
     }
 
-    /// Finds out before the work whether the result could be written after it.
+    /// Checks before the work whether the result can be written after it.
     pub(crate) fn check(&self) -> Result<()> {
         let OutputTarget::File(path) = self else {
             return Ok(());
@@ -74,7 +74,7 @@ impl OutputTarget {
         let part = directory_of(path).join(name);
         let written = write_new(&part, content, mode).and_then(|()| fs::rename(&part, path));
         if written.is_err() {
-            // It may never have been made; the error that counts is the first.
+            // The file may never have been created. The first error is the one to return.
             let _ = fs::remove_file(&part);
         }
         written.with_context(|| format!("cannot write {}", path.display()))
@@ -100,7 +100,8 @@ impl OutputTarget {
 const READ_BY_ALL: u32 = 0o666;
 const READ_BY_OWNER: u32 = 0o600;
 
-/// Writes a file that is not there yet. In a directory that others may write to, one of them could have put a link there.
+/// Writes a file that must not exist. In a directory that other users may write to, one of them
+/// could have put a link there.
 fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(content)
 }
@@ -110,8 +111,8 @@ pub(crate) fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
 
-// For commands that change a host: if the reader of the output leaves, the change and its exit
-// status must not depend on it.
+// For commands that change a host: if the reader of the output ends, the change and its exit status
+// must not depend on it.
 pub(crate) fn print_if_read(text: &str) -> Result<()> {
     print(text).or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })
 }
@@ -121,7 +122,7 @@ fn print_bytes(content: &[u8]) -> Result<()> {
     stdout.write_all(content).and_then(|()| stdout.flush()).context("cannot write to standard output")
 }
 
-/// Whether the reader of our output went away, which is no failure of ours.
+/// Whether the reader of our output has ended, which is no failure of this program.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -129,7 +130,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// An error and its causes on one line; a cause that is part of the words above it is not repeated.
+/// An error and its causes on one line. Leaves out a cause that the words above it contain.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |line, cause| {
         let cause = cause.to_string();
@@ -141,7 +142,7 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
     })
 }
 
-/// The argument list, for the result; of the program its name alone.
+/// The argument list for the result, with only the name of the program.
 pub(crate) fn argv() -> Vec<String> {
     let mut arguments = std::env::args_os();
     let program = arguments.next().map(PathBuf::from).unwrap_or_default();

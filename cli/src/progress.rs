@@ -79,7 +79,7 @@ impl RunProgress {
         let (done, left) = ("━".repeat(filled), "─".repeat(width - filled));
         let (cyan, dim, reset) =
             if self.has_colour { ("\x1b[36m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
-        // A terminal that is gone takes the bar with it.
+        // If the terminal has disappeared, so has the bar.
         let _ = write!(std::io::stderr(), "{CLEAR}{cyan}{done}{reset}{dim}{left}{reset} {text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Quantities as they are typed: rates, shares, spans of time.
+//! Quantities on the command line: rates, shares, spans of time.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

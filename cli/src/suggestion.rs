@@ -1,4 +1,4 @@
-//! Values that shells complete and the parser does not insist on: `--for` also accepts a file.
+//! Values that shells complete but the parser does not require: `--for` also accepts a file.
 
 use std::ffi::OsStr;
 

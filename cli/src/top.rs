@@ -10,7 +10,7 @@ mod spark;
 pub(crate) mod state;
 pub(crate) mod text;
 
-/// Whether the locale or the terminal has no characters besides ASCII.
+/// Whether the locale or the terminal supports only ASCII.
 pub(crate) fn is_ascii_only() -> bool {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);

@@ -1,4 +1,4 @@
-//! Results as documents: a file per command. Each is written once, for text and HTML.
+//! Results as documents: a file per command. Each document serves both text and HTML.
 
 pub(crate) mod boost;
 mod calc;

@@ -10,7 +10,7 @@ pub use xdp::{XdpInterface, XdpQueue, XdpReport};
 use crate::choices::Backend;
 use crate::socket::Fallback;
 
-// The backend `wanted` if it can run here, else the default with a fallback that says why.
+// The backend `wanted` if it can run here, else the default; `fallbacks` gets the reason.
 pub(crate) fn available_backend(wanted: Backend, fallbacks: &mut Vec<Fallback>) -> Backend {
     match wanted {
         Backend::Recvfrom | Backend::Mmsg { .. } => wanted,

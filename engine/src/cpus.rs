@@ -1,4 +1,4 @@
-//! Which CPUs there are to work with.
+//! The CPUs that this process may use.
 
 use std::io;
 use std::thread;
@@ -16,7 +16,7 @@ pub(crate) fn allowed() -> io::Result<Vec<u32>> {
 pub(crate) fn check(wanted: &[u32]) -> Result<(), ServerError> {
     let refused = thread::scope(|scope| {
         let trial = || wanted.iter().copied().find(|cpu| pin(*cpu).is_err());
-        // A thread that cannot be created proves nothing; the workers then find out themselves.
+        // Without the thread nothing is known; the workers then fail if they cannot be pinned.
         scope.spawn(trial).join().unwrap_or(None)
     });
     match refused {

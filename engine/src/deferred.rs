@@ -24,12 +24,14 @@ pub(crate) struct ReplyPath {
 
 /// A handle to reply to a request later, or from another thread.
 ///
-/// [`Request::defer`](crate::Request::defer) makes one, and the service returns [`Action::Defer`](crate::Action::Defer). The
-/// reply leaves by the worker's UDP socket, from the address to which the request was sent, also with AF_XDP. A handle that
-/// is dropped sends nothing. Each uses about 250 bytes and no other resource. Limit their number yourself, because neither
-/// the guard nor the receive buffer counts them.
+/// [`Request::defer`](crate::Request::defer) creates a handle, and the service returns
+/// [`Action::Defer`](crate::Action::Defer). The reply leaves by the worker's UDP socket, from the
+/// address to which the request was sent, also with AF_XDP. A handle that is dropped sends no
+/// reply. Each handle uses about 250 bytes and no other resource. Limit their number yourself,
+/// because neither the guard nor the receive buffer counts them.
 ///
-/// [`RunningServer::stop`](crate::RunningServer::stop) does not wait for them: finish your replies first.
+/// [`RunningServer::stop`](crate::RunningServer::stop) does not wait for handles: finish your
+/// replies first.
 #[derive(Debug, Clone)]
 pub struct DeferredReply {
     pub(crate) path: Arc<ReplyPath>,

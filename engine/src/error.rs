@@ -50,7 +50,7 @@ pub enum ServerError {
         /// The CPUs this process may run on.
         allowed: Vec<u32>,
     },
-    /// Steering by CPU needs a socket for each worker and a CPU for each socket.
+    /// Steering by CPU requires a socket for each worker and a CPU for each socket.
     #[error(
         "{workers} workers cannot be steered to by {cpus} CPUs: a CPU feeds one socket, so at most {cpus} \
              workers would get requests; use fewer workers or list more CPUs"
@@ -61,15 +61,15 @@ pub enum ServerError {
         /// Different CPUs listed.
         cpus: usize,
     },
-    /// A steered CPU names a worker that does not exist.
+    /// A stray CPU is assigned to a worker that does not exist.
     #[error("stray CPUs cannot go to worker {worker}: there are {workers} workers, counted from 0")]
     StrayWorker {
-        /// The worker named for them.
+        /// The number of that worker.
         worker: usize,
-        /// How many there are.
+        /// The number of workers.
         workers: usize,
     },
-    /// A CPU was listed as stray that a worker has as its own.
+    /// A CPU that belongs to a worker is listed as stray.
     #[error("CPU {cpu} is not stray: Builder::cpus gives it to a worker already")]
     NotStray {
         /// The CPU's number.
@@ -80,7 +80,7 @@ pub enum ServerError {
         "stray CPUs can be given to workers only with steering: choose Sockets::SteeredByCpu, or Stray::Hash"
     )]
     StrayUnsteered,
-    /// The batch size is 0 or more than one system call takes.
+    /// The batch size is 0 or more than one system call accepts.
     #[error("a batch of {batch} messages is not possible: recvmmsg accepts 1 to 1024 (UIO_MAXIOV)")]
     Batch {
         /// The requested size.
@@ -96,7 +96,7 @@ pub enum ServerError {
         /// The range.
         limit: &'static str,
     },
-    /// Somebody has the port.
+    /// Another socket uses the port.
     #[error("{address} is in use: `ss -ulpn 'sport = :{}'` shows the process{}", .address.port(),
             if *.shareable { "; it can be joined with Builder::join, which splits the traffic" } else { "" })]
     InUse {
@@ -105,7 +105,7 @@ pub enum ServerError {
         /// Whether the present owner allows others to bind the port too.
         shareable: bool,
     },
-    /// The port needs privilege.
+    /// The port requires a privilege.
     #[error(
         "not permitted to bind {address}: ports below net.ipv4.ip_unprivileged_port_start (1024) need \
              CAP_NET_BIND_SERVICE; grant it (`setcap cap_net_bind_service=ep` on the program, or AmbientCapabilities= \
@@ -147,7 +147,7 @@ pub enum ServerError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// A worker's service panicked. The other workers served on, or were stopped in good order.
+    /// A worker's service panicked. The other workers continued, or were stopped in order.
     #[error("worker {worker} panicked: {message}")]
     Panicked {
         /// The worker's number.

@@ -154,9 +154,9 @@ impl Builder {
         self
     }
 
-    /// How long a receive call polls the device before it sleeps (`SO_BUSY_POLL`, whole microseconds). Requires
-    /// `CAP_NET_ADMIN`; without it the server does not poll, and [`Server::fallbacks`] says so. Default: the system's
-    /// (`net.core.busy_read`).
+    /// How long a receive call polls the device before it sleeps (`SO_BUSY_POLL`, whole
+    /// microseconds). Requires `CAP_NET_ADMIN`; without it the server does not poll, and
+    /// [`Server::fallbacks`] reports it. Default: the system's (`net.core.busy_read`).
     pub fn busy_poll(mut self, duration: Option<Duration>) -> Self {
         self.options.busy_poll = duration;
         self
@@ -261,15 +261,17 @@ impl Builder {
         self
     }
 
-    /// The interfaces whose queues [`Backend::Xdp`] serves. Default: those that are up, not loopback, and have the address
-    /// that is bound; at a wildcard address all that have any of its family.
+    /// The interfaces whose queues [`Backend::Xdp`] serves. Default: interfaces that are up, not
+    /// loopback, and have the bound address; for a wildcard address, all interfaces with an address
+    /// of its family.
     pub fn xdp_interfaces(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.interfaces = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Checks the settings, opens and binds the sockets and steers them. From then on requests queue; nothing
-    /// answers them before [`Server::start`]. Privilege for ports, buffers and eBPF is needed here and not later.
+    /// Checks the settings, opens and binds the sockets and steers them. From then on requests
+    /// queue; no request is answered before [`Server::start`]. Privileges for ports, buffers and
+    /// eBPF are required here and not later.
     ///
     /// # Errors
     /// Settings that contradict each other or do not fit this machine, a port or an address that is
@@ -435,12 +437,12 @@ pub(crate) struct WorkerAssignment {
     pub(crate) shape: BatchShape,
 }
 
-/// A server whose sockets are bound and which answers nothing yet.
+/// A server whose sockets are bound and which does not answer requests yet.
 #[derive(Debug)]
 #[must_use]
 pub struct Server {
     pub(crate) setup: ServerSetup,
-    /// Number of sockets that the server bound; adopted ones follow.
+    /// Number of sockets that the server bound; adopted sockets follow.
     pub(crate) bound: usize,
     pub(crate) sockets: Vec<Arc<Socket>>,
     pub(crate) assignments: Vec<WorkerAssignment>,

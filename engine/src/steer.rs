@@ -1,4 +1,4 @@
-//! Steering: which socket of an `SO_REUSEPORT` group gets a packet, by the CPU that processes it.
+//! Steering: selects the socket of an `SO_REUSEPORT` group by the CPU that processes the packet.
 //!
 //! Usable alone, by servers with their own event loop. Open one socket per thread with
 //! `SO_REUSEPORT`, pin each thread to a CPU, and steer the packets of a CPU to the socket of its
@@ -26,13 +26,16 @@
 //!
 //! # The order of the sockets
 //!
-//! A classic program names a socket by its place in the kernel's group. UDP sockets enter it when they are bound,
-//! TCP sockets when they start to listen (net/ipv4/udp.c, `udp_lib_get_port`; net/ipv4/inet_hashtables.c,
-//! `__inet_hash`). When a socket of the group is closed, the last one takes its place (net/core/sock_reuseport.c,
-//! `__reuseport_detach_sock`), so that an earlier table is then wrong. An extended program names sockets by
-//! slots of a map of its own: order of binding does not matter, and a closed socket leaves its slot empty.
+//! A classic program names a socket by its position in the kernel's group. UDP sockets enter the
+//! group when they are bound, TCP sockets when they start to listen (net/ipv4/udp.c,
+//! `udp_lib_get_port`; net/ipv4/inet_hashtables.c, `__inet_hash`). When a socket of the group is
+//! closed, the last socket takes its position (net/core/sock_reuseport.c,
+//! `__reuseport_detach_sock`), so an earlier table is then wrong. An extended program names sockets
+//! by slots of its own map: the order of binding does not matter, and a closed socket leaves its
+//! slot empty.
 //!
-//! All sockets of a group share one program, whichever of them it was attached to; the last one attached counts.
+//! All sockets of a group share one program, which can be attached to any of them; the last
+//! attached program counts.
 
 mod cbpf;
 mod ebpf;
@@ -61,16 +64,17 @@ pub enum SteeringProgram {
     Ebpf,
 }
 
-/// Steers the group of `sockets` by `table`, whose slots are places in `sockets`.
+/// Steers the group of `sockets` by `table`, whose slots are positions in `sockets`.
 ///
-/// For [`SteeringProgram::Cbpf`] these must be all sockets of the group, in the order in which they were bound (TCP: in which
-/// they began to listen). For [`SteeringProgram::Ebpf`] any order will do and sockets that are missing get nothing, but
-/// all must be bound, TCP ones listening, before. The kernel lets a socket be in the map of one such program only: to
+/// For [`SteeringProgram::Cbpf`], pass all sockets of the group, in the order in which they were
+/// bound (TCP: in which they began to listen). For [`SteeringProgram::Ebpf`], the order does not
+/// matter, and sockets that you leave out get no packets; all sockets must be bound, and TCP
+/// sockets must listen, before. The kernel allows a socket in the map of only one such program: to
 /// change the table, [`detach`] first.
 ///
 /// # Errors
-/// No socket, a table that names one that is not there, sockets without `SO_REUSEPORT`, a right or room that is missing, a
-/// kernel older than [`SteeringProgram`] has it.
+/// No socket, a table that names a missing socket, sockets without `SO_REUSEPORT`, a missing
+/// privilege, too little room, or a kernel that is older than [`SteeringProgram`] requires.
 pub fn attach<S: AsFd>(
     sockets: &[S],
     table: &CpuTable,
@@ -104,10 +108,10 @@ pub fn detach(socket: &impl AsFd) -> Result<(), SteeringError> {
     }
 }
 
-/// The CPU on which the socket's last packet was processed (`SO_INCOMING_CPU`, Linux 3.19): whether steering is right
-/// shows on accepted TCP connections and connected UDP sockets. `None` before the first packet, and on unconnected UDP
-/// sockets, for which the kernel does not keep it (net/ipv4/udp.c, `__udp_queue_rcv_skb`), unless
-/// [`set_incoming_cpu`] did.
+/// The CPU on which the socket's last packet was processed (`SO_INCOMING_CPU`, Linux 3.19). On
+/// accepted TCP connections and connected UDP sockets it shows whether steering is right. `None`
+/// before the first packet, and on unconnected UDP sockets, for which the kernel does not store it
+/// (net/ipv4/udp.c, `__udp_queue_rcv_skb`), unless [`set_incoming_cpu`] set it.
 ///
 /// # Errors
 /// The error of `getsockopt`: no socket, or an older kernel.
@@ -115,8 +119,8 @@ pub fn incoming_cpu(socket: &impl AsFd) -> io::Result<Option<u32>> {
     option::get(socket, libc::SOL_SOCKET, libc::SO_INCOMING_CPU).map(|cpu| u32::try_from(cpu).ok())
 }
 
-/// Prefers this socket of its reuseport group for packets processed on `cpu` (`SO_INCOMING_CPU`, honoured for that
-/// since Linux 6.2, and no program needed). Needs no privilege.
+/// Prefers this socket of its reuseport group for packets processed on `cpu` (`SO_INCOMING_CPU`,
+/// with this effect since Linux 6.2). Requires neither a program nor a privilege.
 ///
 /// # Errors
 /// The error of `setsockopt`: no socket, a number beyond 31 bits, or a kernel before 4.4.

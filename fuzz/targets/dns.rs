@@ -1,7 +1,9 @@
-//! Queries for the DNS server, whose answers are read by the crate `domain` and held against what must always be so.
+//! Queries for the DNS server. The crate `domain` parses the replies, which are checked against
+//! rules that hold for every reply.
 //!
-//! The first byte chooses what the rest is: a query as it is; what queries are made of, for zones that are known; what a zone
-//! and then queries for it are made of; or the text of a zone file, and after a zero byte what queries are made of.
+//! The first byte chooses the meaning of the rest: a query as it is; input to build queries for
+//! fixed zones; input to build a zone and queries for it; or the text of a zone file, and after a
+//! zero byte the input to build queries.
 
 #![no_main]
 
@@ -22,7 +24,7 @@ use linerate_services::dns::{
 const LEAST_UDP: u16 = 512;
 const HEADER: usize = 12;
 const CLASS_ANY: u16 = 255;
-/// Anything but loopback, which is not limited.
+/// Any address but loopback, which has no limit.
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
 
 const PARENT: &str = "\
@@ -55,7 +57,7 @@ $TTL 60
 ns IN A 192.0.2.3
 e IN CNAME a.t.
 ";
-/// What names are made of: labels of the zones, a wildcard's, and the longest there is.
+/// Labels to build names: labels of the zones, a wildcard's label, and the longest possible label.
 const LABELS: [&str; 17] = [
     "a",
     "b",
@@ -82,7 +84,7 @@ thread_local! {
     static MADE: RefCell<Subject> = RefCell::new(Subject::new(known()));
 }
 
-/// A zone and one below it, each with more records than go into the answers asked for.
+/// A zone and a child zone, each with more records than fit into the requested answers.
 fn known() -> Zones {
     let directory = std::env::temp_dir().join(format!("linerate-fuzz-dns-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory for zones");
@@ -102,7 +104,7 @@ fn known() -> Zones {
     zones
 }
 
-/// The same zones in all the ways they are served.
+/// The same zones, served in each way.
 struct Subject {
     served: Arc<ServedZones>,
     answerer: DnsAnswerer,
@@ -113,7 +115,7 @@ struct Subject {
 impl Subject {
     fn new(zones: Zones) -> Self {
         let served = ServedZones::new(zones);
-        // Nothing but what is longer than its query is limited, and that nearly always.
+        // Limits only replies that are longer than their query, and nearly all of those.
         let limit = DnsRateLimit { surplus_bytes: 1, ..DnsRateLimit::per_second(0) };
         Self {
             answerer: DnsAnswerer::new(Arc::clone(&served)),
@@ -128,7 +130,7 @@ impl Subject {
         Some(self.reply[..length].to_vec())
     }
 
-    /// Asks until there is nothing more to make queries of.
+    /// Sends queries until the input is used up.
     fn ask_all(&mut self, from: &mut Unstructured<'_>) {
         while let (false, Ok(query)) = (from.is_empty(), query(from)) {
             self.ask(&query);
@@ -159,7 +161,7 @@ impl Subject {
             assert!(length <= query.len() + 1, "{length} bytes for {} that may be forged", query.len());
             told.check(query, &reply[..length], told.room(UDP_SIZE));
         }
-        // However little room there is.
+        // Replies fit into a buffer of any size.
         for space in [0, HEADER - 1, HEADER, HEADER + 11, query.len(), query.len() + 10, query.len() + 30] {
             if let Some(length) = self.answerer.answer(query, &mut vec![0; space], QueryTransport::Tcp) {
                 assert!(length <= space);
@@ -168,7 +170,7 @@ impl Subject {
     }
 }
 
-/// What an answer over UDP has to be, beside that over TCP.
+/// Compares a reply over UDP with the reply over TCP.
 fn fits(answer: &[u8], whole: &[u8], room: usize) {
     let flags = |message: &[u8]| u16::from_be_bytes([message[2], message[3]]);
     let cut = flags(answer) & 0x0200 != 0;
@@ -181,10 +183,10 @@ fn fits(answer: &[u8], whole: &[u8], room: usize) {
     }
 }
 
-/// What the crate `domain` reads in a query.
+/// The fields that the crate `domain` reads in a query.
 struct ParsedQuery {
     qtype: Option<u16>,
-    /// How long an answer may be, by EDNS.
+    /// The longest reply that the client accepts, by EDNS.
     edns: Option<u16>,
 }
 
@@ -195,12 +197,12 @@ impl ParsedQuery {
         Self { qtype, edns: message.opt().map(|opt| opt.udp_payload_size()) }
     }
 
-    /// How long an answer may be over UDP, from a server that sends at most so much.
+    /// The longest valid reply over UDP from a server that sends at most `most` bytes.
     fn room(&self, most: u16) -> usize {
         self.edns.map_or(LEAST_UDP, |size| size.min(most)).max(LEAST_UDP).into()
     }
 
-    /// What must be so of any answer.
+    /// Checks the rules that hold for every reply.
     fn check(&self, query: &[u8], answer: &[u8], room: usize) {
         assert!(answer.len() <= room, "{} bytes where {room} are allowed", answer.len());
         let message = Message::from_octets(answer).expect("a header");
@@ -217,7 +219,7 @@ impl ParsedQuery {
             assert_eq!(answer[HEADER..end], query[HEADER..end], "the question, letter by letter");
         }
         assert!(counts.qdcount() <= 1 && questions.next().is_none());
-        // All of its records can be read, and nothing is behind them.
+        // All records can be parsed, and no bytes follow them.
         let mut aliases: Vec<ParsedName<&[u8]>> = asked.iter().map(|asked| *asked.qname()).collect();
         for record in message.answer().expect("a section").into_records::<AllRecordData<_, _>>() {
             let record = record.expect("a record that can be read");
@@ -247,7 +249,7 @@ impl ParsedQuery {
     }
 }
 
-/// Bytes of the first question, which can be read.
+/// Length in bytes of the first question, which can be parsed.
 fn question_length(message: &[u8]) -> usize {
     let mut at = HEADER;
     while message[at] != 0 {
@@ -256,7 +258,7 @@ fn question_length(message: &[u8]) -> usize {
     at + 5 - HEADER
 }
 
-/// A query that is well-formed, or but for little.
+/// A query that is well-formed, or nearly so.
 fn query(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut query = from.bytes(2)?.to_vec();
     let usual: bool = from.ratio(7, 8)?;
@@ -297,7 +299,7 @@ fn query(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(query)
 }
 
-/// The text of a zone, most of whose lines make sense beside each other.
+/// The text of a zone, in which most lines fit together.
 fn zone(from: &mut Unstructured<'_>) -> Result<String> {
     let mut text = String::from("$TTL 60\n@ IN SOA a b 1 2 3 4 5\n");
     let name = |from: &mut Unstructured<'_>, labels: u8| -> Result<String> {
@@ -330,7 +332,7 @@ fn zone(from: &mut Unstructured<'_>) -> Result<String> {
     Ok(text)
 }
 
-/// Serves the zone, if it is one, and asks until there is no more to ask with.
+/// Serves the zone if it is valid, and sends queries until the input is used up.
 fn serve(text: &str, from: &mut Unstructured<'_>) {
     let Ok(zones) = Zones::parse("t", text) else { return };
     MADE.with_borrow_mut(|subject| {
@@ -360,7 +362,8 @@ fuzz_target!(|bytes: &[u8]| {
             let mut parts = rest.splitn(2, |byte| *byte == 0);
             let (text, asked) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             let Ok(text) = std::str::from_utf8(text) else { return };
-            // Another file is what it is: a device or a pipe would be read for ever. A range of millions takes its time.
+            // Another file cannot be controlled: a device or a pipe would be read forever. A range
+            // of millions takes too long.
             let lower = text.to_ascii_lowercase();
             if !lower.contains("$include") && !lower.contains("$generate") {
                 serve(&format!("@ 60 IN SOA a b 1 2 3 4 5\n{text}"), &mut Unstructured::new(asked));

@@ -1,6 +1,8 @@
-//! Datagrams for the NTP server: any bytes, or such as pass its first checks, with extension fields and what looks like a MAC.
+//! Datagrams for the NTP server: any bytes, or datagrams that pass its first checks, with extension
+//! fields and bytes that look like a MAC.
 //!
-//! The first two bytes choose which, and how the clock stands; then one datagram after another is made of the rest.
+//! The first two bytes choose the kind of datagram and the state of the clock; the rest is the
+//! input to build datagrams, one after another.
 
 #![no_main]
 
@@ -17,10 +19,10 @@ use linerate_services::ntp::{
 
 const CLIENT: u8 = 3;
 const SERVER: u8 = 4;
-/// Bytes of MACs, as RFC 7822 has them, by which they are told from extension fields.
+/// Lengths of MACs in RFC 7822, which distinguish them from extension fields.
 const MACS: [usize; 2] = [20, 24];
 
-/// A clock that goes on by one unit each time it is read, and stands as the input has it.
+/// A clock that advances by one unit per reading, with the state that the input chooses.
 struct Scripted {
     now: u64,
     status: ClockStatus,
@@ -56,7 +58,7 @@ fn settings(choice: u8, rate_limit: Option<NtpRateLimit>) -> NtpSettings {
     }
 }
 
-/// Whether who sent this must be answered; none where that is left to what follows the header.
+/// Whether the datagram requires a reply; `None` if that depends on the bytes after the header.
 fn is_request(datagram: &[u8]) -> Option<bool> {
     let Some(first) = datagram.first().filter(|_| datagram.len() >= HEADER_BYTES) else { return Some(false) };
     let (version, mode) = (first >> 3 & 7, first & 7);
@@ -71,7 +73,7 @@ fn is_request(datagram: &[u8]) -> Option<bool> {
     }
 }
 
-/// A datagram, and whether what follows its header is to be left alone.
+/// A datagram, and whether the bytes after its header are valid, so that it requires a reply.
 fn datagram(from: &mut Unstructured<'_>, any: bool) -> Result<(Vec<u8>, bool)> {
     if any {
         let length = from.int_in_range(0..=200)?;
@@ -82,7 +84,7 @@ fn datagram(from: &mut Unstructured<'_>, any: bool) -> Result<(Vec<u8>, bool)> {
     datagram[0] = datagram[0] & 0xf8 | CLIENT;
     let fields = from.int_in_range(0..=4)?;
     for field in 1..=fields {
-        // The last has 28 bytes or more, since it could else be taken for a MAC.
+        // The last field has 28 bytes or more, because a shorter one could be a MAC.
         let least = if field == fields { 28 } else { 16 };
         let length = least + 4 * usize::from(from.int_in_range(0..=12_u8)?);
         let mut bytes = vec![from.arbitrary()?, from.arbitrary()?];
@@ -100,7 +102,7 @@ fn datagram(from: &mut Unstructured<'_>, any: bool) -> Result<(Vec<u8>, bool)> {
     Ok((datagram, sound))
 }
 
-/// What must be so of any answer.
+/// Checks the rules that hold for every reply.
 fn check(request: &[u8], answer: &[u8], received: NtpTimestamp, choice: u8) {
     assert_eq!(answer.len(), HEADER_BYTES, "never more than was asked with: {}", request.len());
     assert!(answer.len() <= request.len());
@@ -110,7 +112,7 @@ fn check(request: &[u8], answer: &[u8], received: NtpTimestamp, choice: u8) {
     assert_eq!(answer[32..40], received.to_bytes());
     let told = (answer[0] >> 6, answer[1]);
     if choice % 4 == 3 {
-        // Not synchronised, unless told that it is.
+        // Not synchronized, unless a local stratum is set.
         assert_eq!(told, if choice & 0x10 == 0 { (3, 16) } else { (0, 5) });
     } else {
         assert_eq!(told, (choice % 4, 10));
@@ -118,7 +120,7 @@ fn check(request: &[u8], answer: &[u8], received: NtpTimestamp, choice: u8) {
 }
 
 thread_local! {
-    // Kept, since its table takes longer to make than all else.
+    // Shared by all runs, because building its table takes longer than everything else.
     static LIMITED: RefCell<NtpService<Scripted>> =
         NtpService::with_clock(settings(0, Some(NtpRateLimit { per_second: 0.5, burst: 4.0 })), clock(0)).into();
 }

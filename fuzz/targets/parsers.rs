@@ -1,5 +1,5 @@
-//! Gives any bytes to the parsers of the packet path, of tunes and of traces. The first byte chooses the parser, the rest is what it
-//! reads.
+//! Passes any bytes to the parsers of the packet path, of tunes and of traces. The first byte
+//! chooses the parser, the rest is its input.
 
 #![no_main]
 

@@ -1,7 +1,8 @@
-//! Datagrams for the RADIUS server, any bytes, packets as a NAS makes and signs them, spoilt in places, or
-//! the text of a file of users.
+//! Datagrams for the RADIUS server: any bytes, packets as a NAS builds and signs them, partly
+//! damaged, or the text of a file of users.
 //!
-//! Who may be answered, and with what, is worked out here once more, by the RFCs and with nothing of the server's.
+//! The expected replies are computed here a second time, from the RFCs and without code of the
+//! server.
 
 #![no_main]
 
@@ -52,10 +53,10 @@ Reply-Message = ["one", "two"]
 name = "b"
 password = "b"
 "#;
-/// Name and password of those in the file.
+/// Names and passwords of the users in the file.
 const USERS: [(&[u8], &[u8]); 2] = [(b"alice", b"correct horse battery staple"), (b"b", b"b")];
 
-/// Where a request is from, and what of it the file knows.
+/// The source of a request, and its entry in the file.
 struct Source {
     address: &'static str,
     secret: Option<&'static [u8]>,
@@ -70,10 +71,10 @@ const SOURCES: [Source; 5] = [
     Source { address: "203.0.113.1:4000", secret: None, signature_required: true },
 ];
 
-/// A packet, read here once more.
+/// A packet, parsed without code of the server.
 struct RecordedValue<'a> {
     bytes: &'a [u8],
-    /// Number, place of the value, and value.
+    /// Number, offset of the value, and value.
     attributes: Vec<(u8, usize, &'a [u8])>,
 }
 
@@ -102,7 +103,8 @@ impl<'a> RecordedValue<'a> {
         self.all(kind).first().copied()
     }
 
-    /// Whether its Message-Authenticator is right, with this in the header; none where it has none.
+    /// Whether its Message-Authenticator is correct with `header` as the authenticator; `None`
+    /// without one.
     fn signed(&self, secret: &[u8], header: &[u8]) -> Option<bool> {
         let mut signatures = self.attributes.iter().filter(|found| found.0 == MESSAGE_AUTHENTICATOR);
         let (_, at, value) = signatures.next()?;
@@ -115,7 +117,7 @@ impl<'a> RecordedValue<'a> {
         Some(*value == mac(&blank, secret))
     }
 
-    /// Whether it is one that a server has to act upon.
+    /// Whether a server has to process the request.
     fn trusted(&self, source: &Source) -> bool {
         let Some(secret) = source.secret else { return false };
         match self.bytes[0] {
@@ -128,13 +130,13 @@ impl<'a> RecordedValue<'a> {
         }
     }
 
-    /// Whether it shows that who sent it knows the password of who he says he is.
+    /// Whether the request proves that the sender knows the user's password.
     fn shows_password(&self, secret: &[u8]) -> bool {
         let name = self.first(USER_NAME);
         let Some((_, password)) = USERS.iter().find(|(known, _)| name == Some(*known)) else { return false };
         match (self.first(USER_PASSWORD), self.first(CHAP_PASSWORD)) {
             (Some(value), None) => {
-                // The server takes zeros at the end for filling.
+                // The server treats zeros at the end as padding.
                 value.len() % 16 == 0
                     && (16..=128).contains(&value.len())
                     && value.len() >= password.len()
@@ -159,7 +161,7 @@ fn chap(identifier: u8, password: &[u8], challenge: &[u8]) -> Vec<u8> {
     digest.finalize().to_vec()
 }
 
-/// A password as a NAS hides it, filled up to so many bytes.
+/// A password as a NAS hides it, padded to `length` bytes.
 fn hidden(password: &[u8], length: usize, secret: &[u8], authenticator: &[u8]) -> Vec<u8> {
     let mut padded = password.to_vec();
     padded.resize(length, 0);
@@ -172,7 +174,7 @@ fn hidden(password: &[u8], length: usize, secret: &[u8], authenticator: &[u8]) -
     hidden
 }
 
-/// A packet as a NAS sends it, but for what is spoilt.
+/// A packet as a NAS sends it, sometimes damaged.
 fn packet(from: &mut Unstructured<'_>, secret: &[u8]) -> Result<Vec<u8>> {
     let code = *from.choose(&[1, 1, 1, 1, 12, 2, 3, 4, 5, 11, 255])?;
     let mut packet = vec![code, from.arbitrary()?, 0, 0];
@@ -238,7 +240,7 @@ fn packet(from: &mut Unstructured<'_>, secret: &[u8]) -> Result<Vec<u8>> {
 
 struct Subject {
     worker: RadiusService,
-    /// Goes on with each request, so that none is taken for one of before.
+    /// Advances with each request, so that no request counts as a repetition of an earlier one.
     now: Instant,
 }
 
@@ -252,7 +254,7 @@ impl Subject {
         self.now += 2 * KEPT;
         let address: SocketAddr = source.address.parse().expect("an address");
         let mut reply = [0xee; MOST_BYTES + 8];
-        // First with too little room, perhaps: nothing may be kept of that.
+        // First with a buffer that may be too small: the server must not keep that reply.
         let small = self.worker.answer_at(datagram, address, self.now, &mut reply[..space]).1;
         assert!(small.is_none_or(|length| length <= space));
         self.now += 2 * KEPT;
@@ -283,7 +285,7 @@ impl Subject {
         let answer = reply[..length].to_vec();
         assert!(reply[length..].iter().all(|byte| *byte == 0xee), "written beyond the answer");
         check(&answer, &told, secret, wanted);
-        // Once more: the same answer, in time, and none to an answer.
+        // The request once more, in time, gets the same reply; a reply gets no reply.
         let later = self.now + Duration::from_secs(1);
         let again = self.worker.answer_at(datagram, address, later, &mut reply);
         let expected =
@@ -297,7 +299,7 @@ impl Subject {
     }
 }
 
-/// What must be so of any answer.
+/// Checks the rules that hold for every reply.
 fn check(answer: &[u8], request: &RecordedValue<'_>, secret: &[u8], code: u8) {
     let told = RecordedValue::read(answer).expect("an answer is a packet");
     assert_eq!(told.bytes.len(), answer.len());

@@ -1,7 +1,8 @@
-//! Sends any sequence of datagrams to real servers on loopback, and checks that a good request is answered after each.
+//! Sends any sequence of datagrams to real servers on loopback, and checks that a good request gets
+//! a reply after each datagram.
 //!
-//! The input is a list of datagrams: two bytes of length, little endian, then so many bytes, which are repeated where
-//! the input ends before them. The first byte chooses the server.
+//! The input is a list of datagrams: a length of two bytes, little endian, then that many bytes. If
+//! the input ends earlier, the bytes are repeated. The first byte chooses the server.
 
 #![no_main]
 
@@ -13,12 +14,12 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use linerate_engine::{Action, Backend, Request, RunningServer, Server};
 
-/// The longest datagram that UDP over IPv4 carries.
+/// The longest UDP datagram over IPv4.
 const LONGEST: usize = 65_507;
-/// Starts a good request; a nonce follows, which is the answer.
+/// The start of a good request; a nonce follows, which is the reply.
 const GOOD: &[u8] = b"\xfegood\xfe";
 const NONCE: usize = 8;
-/// How long a server may be kept from its CPU by whatever else the machine does.
+/// The longest time for which other work on the machine may keep a server from its CPU.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Any behaviour a service can have, chosen by the first byte of the request.
@@ -28,12 +29,12 @@ fn answer(request: &Request<'_>, reply: &mut [u8]) -> Action {
         reply[..NONCE].copy_from_slice(nonce);
         return Action::Reply(NONCE);
     }
-    // Everything decodes, whatever it holds.
+    // All fields can be decoded, whatever they contain.
     let _ = (request.source(), request.destination(), request.is_truncated());
     let length = payload.len();
     match payload.first() {
         Some(0) => Action::Echo,
-        // May be more than the buffer holds.
+        // May be more than the buffer can hold.
         Some(1) => Action::Reply(length * 2),
         Some(2) => Action::ReplyTo { length: length.min(reply.len()), to: (Ipv4Addr::LOCALHOST, 0).into() },
         Some(3) => Action::ReplyTo { length: 1, to: "[::1]:9".parse().expect("an address") },
@@ -42,7 +43,7 @@ fn answer(request: &Request<'_>, reply: &mut [u8]) -> Action {
 }
 
 struct Subject {
-    // Serves for as long as it is kept.
+    // Serves until it is dropped.
     _running: RunningServer,
     address: SocketAddr,
 }
@@ -111,7 +112,8 @@ impl Bench {
         let mut answer = [0; 64];
         let length = loop {
             match self.good.recv(&mut answer) {
-                // libFuzzer looks at the clock by an alarm, and a call with a timeout is not made again after a signal.
+                // libFuzzer checks the time with an alarm, and a call with a timeout is not
+                // restarted after a signal.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 received => break received.expect("a good request is answered"),
             }

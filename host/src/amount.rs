@@ -13,7 +13,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// A rate of packets: grouped, with one decimal if it is small.
+/// A packet rate: grouped, with one decimal if it is small.
 pub(crate) fn rate(packets: f64) -> String {
     if packets < 10.0 && packets.fract() != 0.0 {
         format!("{packets:.1}")

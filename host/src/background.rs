@@ -1,4 +1,4 @@
-//! Observing a busy server without delaying it.
+//! Observes a busy server without delaying it.
 
 use std::cell::Cell;
 use std::fs;
@@ -11,15 +11,17 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::sys::scheduler;
 
-// CPU time used without a pause, and the longest pause.
+// CPU time without a pause, and the longest pause.
 const BURST: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause of a background thread, as a multiple of its burst, where others run on the same CPU.
+/// The pause of a background thread, as a multiple of its burst, if other threads run on the same
+/// CPU.
 const PAUSE_NEXT_TO_OTHERS: u32 = 9;
 
-/// A background thread returns to its normal policy when it waited for a CPU this long, and this
-/// many times as long as it used one: next to a server at 80 % of all CPUs it waits 4 times as long.
+/// A background thread returns to its normal policy when it has waited this long for a CPU, and
+/// this many times as long as it ran. Next to a server that uses 80 % of all CPUs it waits 4 times
+/// as long.
 const STARVED: Duration = Duration::from_millis(100);
 const STARVED_RATIO: u32 = 10;
 
@@ -27,7 +29,7 @@ const STARVED_RATIO: u32 = 10;
 const SYS_NICE: u32 = 23;
 
 thread_local! {
-    /// Up to the last pause.
+    /// Until the last pause.
     static USED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
@@ -40,14 +42,14 @@ struct CpuTimes {
     waiting: Duration,
 }
 
-/// While this exists, the calling thread and the threads it starts run under SCHED_IDLE: a thread of
-/// a server that wakes up gets their CPU at once. Under the normal policy it waits for the end of
-/// their time slice, up to some milliseconds. Where all CPUs are busy all the time, the calling
-/// thread returns to the normal policy after some tenths of a second. Without CAP_SYS_NICE, which
-/// the way back requires (Linux 2.6.39), and within another guard nothing changes.
+/// While this exists, the calling thread and the threads it starts run under SCHED_IDLE: a server
+/// thread that wakes up gets their CPU at once. Under the normal policy it waits for the end of
+/// their time slice, up to some milliseconds. If all CPUs are busy all the time, the calling thread
+/// returns to the normal policy after some tenths of a second. Nothing changes without
+/// CAP_SYS_NICE, which the return requires (Linux 2.6.39), or if the thread already has a guard.
 #[derive(Debug)]
 pub struct BackgroundThread {
-    /// Ends the thread that looks whether this one starves. `None` if nothing changed.
+    /// Ends the thread that checks whether this one starves. `None` if nothing changed.
     watcher: Option<Sender<()>>,
 }
 
@@ -58,7 +60,7 @@ impl BackgroundThread {
             fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| may_raise(&status));
         let thread = gettid();
         let (watcher, end) = channel();
-        // Before, since it would inherit the policy.
+        // The watcher starts first, because later it would inherit the policy.
         let entered = may_return
             && scheduler::is_normal()
             && thread::Builder::new().spawn(move || return_if_starved(thread, &end)).is_ok()
@@ -81,7 +83,7 @@ fn return_if_starved(thread: Pid, end: &Receiver<()>) {
     let (mut last, mut was_runnable) = (before, false);
     while end.recv_timeout(STARVED) == Err(RecvTimeoutError::Timeout) {
         let (now, is_runnable) = (CpuTimes::of(thread), is_runnable(thread));
-        // The kernel counts a wait once it is over.
+        // The kernel counts a wait only after it has ended.
         let still_waits = is_runnable && was_runnable && now == last;
         if still_waits || now.is_starved_since(&before) {
             let _ = scheduler::set_idle(thread, false);

@@ -1,5 +1,5 @@
-//! BPF programs at the bind hooks of a control group (`bpf/replicas.bpf.c`): several processes that
-//! never asked for SO_REUSEPORT can bind one port there.
+//! BPF programs at the bind hooks of a control group (`bpf/replicas.bpf.c`): several processes in
+//! the group can bind one port, although they do not request SO_REUSEPORT.
 //!
 //! Linux 6.1. The programs are detached when [`BindHooks`] is dropped or its process ends. Sockets
 //! that are bound already keep the option.
@@ -37,9 +37,9 @@ pub struct BindHooks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BindEvent {
     pub stage: BindStage,
-    /// Of the socket.
+    /// Socket cookie.
     pub cookie: u64,
-    /// Of the process, as the inode of its directory.
+    /// Inode of the directory of the process's control group.
     pub cgroup: u64,
     pub pid: u32,
     pub uid: u32,
@@ -53,7 +53,7 @@ pub enum BindStage {
     Asked {
         /// Whether the hook set SO_REUSEPORT.
         shared: bool,
-        /// Why the kernel refused that, as a number of errno(3); 0 if it did not.
+        /// The errno(3) with which the kernel refused the option; 0 if it did not.
         errno: i32,
     },
     /// The socket has the port.
@@ -61,8 +61,8 @@ pub enum BindStage {
 }
 
 impl BindHooks {
-    /// Attaches the programs to the directory of a control group (v2). They share this port only,
-    /// or every port.
+    /// Attaches the programs to the directory of a control group (v2), for this port only, or for
+    /// every port.
     ///
     /// # Errors
     /// `EPERM` without CAP_BPF and CAP_NET_ADMIN; a kernel without the hooks.
@@ -81,7 +81,7 @@ impl BindHooks {
         for name in PROGRAMS {
             pause_after_burst();
             match object.program_mut(name).ok_or_else(|| bpf::missing(name))? {
-                // A link never replaces another program, so no flag asks for that.
+                // A link never replaces another program, so it needs no flag.
                 Program::CgroupSockAddr(program) => {
                     program.load().map_err(bpf::error)?;
                     program.attach(cgroup, CgroupAttachMode::Single).map_err(bpf::error)?;
@@ -164,7 +164,7 @@ pub struct BoundSocket {
     pub local: SocketAddr,
     /// Memory of the datagrams in its buffer, bytes.
     pub queued: u64,
-    /// Datagrams that found the buffer full; `None` if the kernel does not report it.
+    /// Datagrams dropped because the buffer was full; `None` if the kernel does not report it.
     pub drops: Option<u64>,
 }
 

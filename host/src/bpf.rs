@@ -27,7 +27,7 @@ pub(crate) fn attached<'p>(
     Ok(object)
 }
 
-/// The same, without attaching the programs.
+/// Loads an object like [`attached`], without attaching its programs.
 pub(crate) fn loaded<'p>(
     object: &[u8],
     prepare: impl FnOnce(&mut EbpfLoader<'p>),
@@ -46,8 +46,8 @@ pub(crate) fn loaded<'p>(
     Ok(object)
 }
 
-/// The types of the kernel (/sys/kernel/btf/vmlinux, Linux 5.4), parsed once as long as somebody on
-/// this thread holds them: parsing takes 10 ms of a CPU.
+/// The types of the kernel (/sys/kernel/btf/vmlinux, Linux 5.4). All holders on this thread share
+/// them, because parsing takes 10 ms of CPU time.
 ///
 /// # Errors
 /// A kernel without CONFIG_DEBUG_INFO_BTF.
@@ -87,7 +87,7 @@ pub(crate) fn entries<K: Pod + Ord, V: Pod>(object: &Ebpf, name: &str) -> io::Re
     table.iter().collect::<Result<_, _>>().map_err(error)
 }
 
-/// Runs that the kernel skipped, because the same program was running on that CPU
+/// Program runs that the kernel skipped because the same program was running on that CPU
 /// (`recursion_misses`, Linux 5.12).
 pub fn skipped_runs(object: &Ebpf) -> io::Result<u64> {
     let mut sum = 0;
@@ -107,7 +107,7 @@ pub fn network_namespace() -> io::Result<u32> {
     u32::try_from(fs::metadata("/proc/thread-self/ns/net")?.ino()).map_err(io::Error::other)
 }
 
-/// A bit set of this many bits; higher numbers are left out.
+/// A bit set of this many bits; larger numbers are left out.
 pub fn bit_set(numbers: impl IntoIterator<Item = u32>, bits: usize) -> Vec<u8> {
     let mut set = vec![0; bits / 8];
     for number in numbers {
@@ -130,7 +130,7 @@ pub fn halves(word: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
-// The system's error if there is one, because captures keep its number; else all messages.
+// The system error if there is one, because captures store its number; otherwise all messages.
 pub(crate) fn error(error: impl std::error::Error) -> io::Error {
     let mut words = error.to_string();
     let mut cause = error.source();

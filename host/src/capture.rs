@@ -1,5 +1,5 @@
-//! Captures: everything that was read from a host, in one file or directory, so that another
-//! machine gives the same result.
+//! Captures: all data that was read from a host, in one file or directory, so that another machine
+//! computes the same result.
 //!
 //! A capture is a tree with `proc` and `sys`, and kernel answers that are not files in `calls`; a
 //! second reading is in `later`. `capture.json` describes the capture and records details that a

@@ -40,7 +40,7 @@ impl Diagnosis {
     }
 }
 
-// The most severe first, and then what gained most in a published case.
+// Most severe first, then by the gain in a published case.
 fn by_severity(
     view: &HostView<'_>,
     [one, other]: [&Finding; 2],
@@ -63,7 +63,7 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.id == id)
 }
 
-// Collects every unknown in the serialized state, so that no rule can forget one.
+// Collects every unknown value in the serialized state, so that no rule can omit one.
 fn unknown(path: &PacketPath) -> Vec<UnknownItem> {
     let mut found = Vec::new();
     match serde_json::to_value(path) {
@@ -97,7 +97,7 @@ fn collect(state: &Value, place: &str, found: &mut Vec<UnknownItem>) {
     }
 }
 
-/// The first of these keys that the item has.
+/// The value of the first of these keys that the item has.
 fn label(item: &Value) -> Option<String> {
     const NAMES: [&str; 8] = ["interface", "name", "queue", "cpu", "irq", "local", "tid", "pid"];
     NAMES.iter().find_map(|key| match item.get(key)? {

@@ -1,4 +1,4 @@
-//! What drivers report of an interface by ethtool.
+//! Values that drivers report through ethtool.
 
 pub(crate) mod feature_names;
 

@@ -1,4 +1,4 @@
-//! Rules judge the state of a packet path. Their results are findings.
+//! Rules check the state of a packet path. Their results are findings.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub enum Severity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CostUnit {
     UdpDatagram,
-    /// Also those of other protocols, and forwarded ones.
+    /// Also packets of other protocols, and forwarded packets.
     IpPacket,
 }
 
@@ -48,7 +48,7 @@ pub struct Rule {
     pub kernels: &'static str,
     /// One or two sentences.
     pub remedy: &'static str,
-    /// When not to fix it.
+    /// Cases in which not to fix it.
     pub caveats: &'static str,
     pub check: fn(&HostView<'_>) -> Vec<RuleMatch>,
 }
@@ -56,7 +56,7 @@ pub struct Rule {
 #[derive(Debug, Clone)]
 pub struct RuleMatch {
     pub severity: Severity,
-    /// Packets that each pay a little, so that it is a note while few arrive.
+    /// The unit of packets that each cost a little. The finding is a note while few packets arrive.
     pub cost_per: Option<CostUnit>,
     /// A sentence with the facts of this host.
     pub title: String,
@@ -182,7 +182,7 @@ impl RuleMatch {
         Self { severity, cost_per, title, evidence: Vec::new(), changes: Vec::new(), first, commands }
     }
 
-    /// Says that the effect is a cost of each packet.
+    /// Sets the effect to a cost per packet.
     #[must_use]
     pub fn costs_per(mut self, unit: CostUnit) -> Self {
         self.cost_per = Some(unit);

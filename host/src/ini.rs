@@ -27,7 +27,7 @@ pub fn entries(text: &str) -> impl Iterator<Item = IniEntry<'_>> {
     })
 }
 
-/// `on` for `yes`, `true`, `on` and `1`; `off` for their opposites (systemd.syntax(7)).
+/// `on` for `yes`, `true`, `on` and `1`; `off` for the opposite values (systemd.syntax(7)).
 pub fn switch(value: &str) -> Option<&'static str> {
     match value.to_ascii_lowercase().as_str() {
         "yes" | "true" | "on" | "1" | "y" | "t" => Some("on"),

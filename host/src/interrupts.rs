@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// A numbered interrupt; those of the machine itself (`NMI`, `LOC`) have no number.
+/// A numbered interrupt. Interrupts of the machine itself (`NMI`, `LOC`) have no number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InterruptLine {
     /// Pairs of CPU and count, without zeros.
@@ -68,8 +68,8 @@ fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() { None } else { digits.iter().try_fold(0, digit) }
 }
 
-/// The names after chip, hardware number and trigger. Without a trigger, they follow the last gap
-/// of two spaces, which the kernel puts before them.
+/// The names after chip, hardware number and trigger. Without a trigger, the names follow the last
+/// two consecutive spaces, which the kernel prints before them.
 fn action(rest: &str) -> &str {
     let mut tail = rest;
     while let Some(end) = tail.find(char::is_whitespace) {

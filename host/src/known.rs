@@ -49,8 +49,8 @@ impl<T> Known<T> {
 }
 
 impl<T> Known<Option<T>> {
-    /// `None` if the host reports that it has no such thing (`EOPNOTSUPP`), unknown if it reports
-    /// nothing.
+    /// `None` if the host reports that it does not support the value (`EOPNOTSUPP`), unknown after
+    /// another error.
     pub fn offered(result: Result<T, crate::HostError>) -> Self {
         match result {
             Ok(value) => Known::Value(Some(value)),

@@ -1,8 +1,8 @@
-//! Datagram delivery: the CPU of arrival, the socket, and the thread and CPU that reads it.
+//! Datagram delivery: the arrival CPU, the socket, and the thread and CPU that read the datagram.
 //!
 //! `bpf/landing.bpf.c` counts the datagrams of the given ports for a limited time: three
-//! tracepoints per answered datagram (Linux 6.3 with BTF). It reads no payload and leaves nothing
-//! behind.
+//! tracepoints per answered datagram (Linux 6.3 with BTF). It does not read payloads and changes
+//! nothing on the host.
 
 mod flows;
 mod program;
@@ -25,21 +25,21 @@ pub use waits::WaitCounts;
 /// Interval at which `stop` is checked.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The longest time from the start of a window to the start of the next.
+/// The longest time between the starts of two windows.
 const PERIOD: Duration = Duration::from_millis(500);
 const FEWEST_WINDOWS: u32 = 4;
-/// The first window, and the shortest.
+/// The first window, which is also the shortest.
 const FIRST_WINDOW: Duration = Duration::from_millis(10);
 
 /// Limit of the programs' share of the busiest CPU. Above it they are attached in windows.
 const BUDGET: f64 = 0.002;
 
-/// Datagrams on the busiest CPU that an observation counts also beyond the budget, because a short one
-/// could otherwise not be judged.
+/// Datagrams on the busiest CPU that an observation counts even if it exceeds the budget, because a
+/// short observation would otherwise have too few.
 const ENOUGH: f64 = 5_000.0;
 
-// Time of the programs per datagram that arrives, is read and answered: 0.6 to 1.2 us on the
-// machines that were measured.
+// Time of the programs per datagram that arrives, is read and answered. On the measured machines it
+// was 0.6 to 1.2 us.
 const NS_PER_DATAGRAM: f64 = 1000.0;
 
 /// The operation in an error message.
@@ -47,8 +47,8 @@ const WHAT: &str = "observing where datagrams are delivered (BPF; requires CAP_B
 
 impl DeliveryReport {
     /// Observes the UDP sockets of the calling thread's network namespace that are bound to these
-    /// ports, until the time is over or `stop` returns true. With many datagrams, it observes them in
-    /// windows, so that the programs take about 0.2 % of a CPU.
+    /// ports, until `duration` is over or `stop` returns true. With many datagrams, it observes
+    /// them in windows, so that the programs take about 0.2 % of a CPU.
     ///
     /// # Errors
     /// [`HostError::Call`] with the kernel's reason (no BTF, no such tracepoints, no CAP_BPF and
@@ -92,7 +92,7 @@ impl DeliveryReport {
     }
 }
 
-/// The part of the time to observe at the rate of the windows so far.
+/// The share of the time to observe, computed from the packet rate in the windows so far.
 fn part(seen: &DeliveryReport, duration: Duration) -> f64 {
     let mut by_cpu = BTreeMap::<u32, (u64, u64)>::new();
     seen.arrived.iter().for_each(|item| by_cpu.entry(item.cpu).or_default().0 += item.packets);
@@ -103,7 +103,7 @@ fn part(seen: &DeliveryReport, duration: Duration) -> f64 {
     within_budget.max(ENOUGH / (rate * duration.as_secs_f64())).min(1.0)
 }
 
-/// An observation that goes on until it is dropped. Live host only.
+/// An observation that lasts until it is dropped. Live host only.
 #[derive(Debug)]
 pub struct DeliveryWatch {
     program: DeliveryProgram,
@@ -114,12 +114,14 @@ impl DeliveryWatch {
         Self::start_with(host, ports, false, false)
     }
 
-    /// The same, and counts how long each datagram waits in its socket: two readings of the clock per datagram.
+    /// Like [`DeliveryWatch::start`], and counts how long each datagram waits in its socket: two
+    /// readings of the clock per datagram.
     pub fn start_with_waits(host: &Host, ports: &[u16]) -> Result<Self, HostError> {
         Self::start_with(host, ports, true, false)
     }
 
-    /// The same, and adds up the time of softirqs: two readings of the clock per softirq.
+    /// Like [`DeliveryWatch::start_with_waits`], and adds up the time of softirqs: two readings of
+    /// the clock per softirq.
     pub fn start_with_waits_and_softirqs(host: &Host, ports: &[u16]) -> Result<Self, HostError> {
         Self::start_with(host, ports, true, true)
     }
@@ -131,12 +133,12 @@ impl DeliveryWatch {
         DeliveryProgram::start(ports, waits, softirqs).map(|program| Self { program }).map_err(refused)
     }
 
-    /// Waits since the start. Those of datagrams that arrived before it are left out.
+    /// Waits since the start, without datagrams that arrived before it.
     pub fn waits(&self) -> Result<WaitCounts, HostError> {
         self.program.waits().map_err(refused)
     }
 
-    /// Time in NET_RX and NET_TX since the start, ns by CPU, interrupts within them included.
+    /// Time in NET_RX and NET_TX since the start, ns per CPU, including interrupts within them.
     pub fn softirq_times(&self) -> Result<Vec<u64>, HostError> {
         self.program.softirq_times().map_err(refused)
     }

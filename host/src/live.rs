@@ -1,10 +1,10 @@
 //! The packet path of a running host: rates of every queue, CPU, socket and thread, once per
 //! second.
 //!
-//! [`LiveHost`] reads a host repeatedly and makes a [`Snapshot`] of each two readings. Counters are
-//! read each time; configuration and findings only when interfaces or sockets change, and at
-//! intervals. [`SnapshotHistory`] keeps recent values of each item, and a [`SnapshotRecording`]
-//! contains recorded snapshots.
+//! [`LiveHost`] reads a host repeatedly and builds a [`Snapshot`] from every two consecutive
+//! readings. It reads counters each time, but configuration and findings only when interfaces or
+//! sockets change, and at intervals. [`SnapshotHistory`] keeps recent values of each item, and a
+//! [`SnapshotRecording`] contains recorded snapshots.
 
 mod build;
 mod growth;

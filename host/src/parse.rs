@@ -18,7 +18,7 @@ use crate::sys::audit;
 
 pub type Parser = fn(&[u8]);
 
-/// Grouped by stage. A parser with options takes them from the first bytes.
+/// Grouped by stage. A parser with options reads them from the first bytes.
 pub const PARSERS: &[(&str, Parser)] = &[
     ("CPU list", |bytes| drop(CpuSet::from_list(&text(bytes)))),
     ("CPU mask", |bytes| drop(CpuSet::from_mask(&text(bytes)))),

@@ -15,7 +15,7 @@ pub struct HostProcess {
     pub comm: String,
 }
 
-/// In the order of process ids. A process that ends meanwhile is left out.
+/// In the order of process ids. A process that ends during the reading is left out.
 pub fn processes(host: &Host) -> Known<Vec<HostProcess>> {
     let names = match host.list("/proc") {
         Ok(names) => names,
@@ -32,7 +32,7 @@ pub fn processes(host: &Host) -> Known<Vec<HostProcess>> {
 pub fn started(host: &Host, directory: &str) -> Result<u64, HostError> {
     let path = format!("{directory}/stat");
     let text = host.read(&path)?;
-    // The name may hold blanks and brackets.
+    // The name may contain spaces and parentheses.
     let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let field = rest.split_whitespace().nth(19).and_then(|field| field.parse().ok());
     field.ok_or_else(|| HostError::Garbled { path, reason: "no start time in field 22".to_owned() })

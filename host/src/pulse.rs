@@ -1,6 +1,6 @@
 //! The counters of a packet path that change each second, cheap enough to read each second.
 //!
-//! The configuration is a [`PacketPath`], from which a [`SampleReader`] is made.
+//! The configuration is a [`PacketPath`]; a [`SampleReader`] is created from it.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct CounterSample {
     pub softnet: Known<Vec<SoftnetCpu>>,
     /// NET_RX softirqs by CPU, 32 bits wide.
     pub net_rx: Known<BTreeMap<u32, u64>>,
-    /// By interrupt number: counts by CPU. CPUs without any are left out.
+    /// By interrupt number: counts by CPU. CPUs without interrupts are left out.
     pub interrupts: Known<BTreeMap<u32, Vec<(u32, u64)>>>,
     pub interfaces: Vec<InterfacePulse>,
     /// UDP sockets that are bound and not connected.
@@ -40,9 +40,9 @@ pub struct CounterSample {
 #[derive(Debug, Clone)]
 pub struct InterfacePulse {
     pub interface: String,
-    /// Changes when the interface is recreated; `None` without interface.
+    /// Changes when the interface is recreated; `None` if the interface does not exist.
     pub index: Option<u32>,
-    /// `/sys/class/net/IF/statistics` by name: those in [`TOTALS`].
+    /// The values of `/sys/class/net/IF/statistics` that are listed in [`TOTALS`], by name.
     pub totals: BTreeMap<&'static str, u64>,
     /// `None` if no source reports them.
     pub receive: Known<Option<Vec<QueueCounts>>>,

@@ -90,7 +90,8 @@ impl HostRecording {
         }
     }
 
-    /// Names in a directory: as listed, or if it was not listed, those that were read in it.
+    /// Names in a directory as they were listed. If it was not listed, the names that were read in
+    /// it.
     pub(crate) fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let path = path.trim_end_matches('/');
         if let Some(kept) = self.directories.get(path) {

@@ -1,4 +1,4 @@
-//! Reads how reuseport groups choose a socket, by BPF iterators over UDP and TCP sockets (Linux
+//! Reads how reuseport groups choose a socket, with BPF iterators over UDP and TCP sockets (Linux
 //! 5.9).
 //!
 //! The kernel does not report whether a group has a program (SO_ATTACH_REUSEPORT_CBPF and _EBPF
@@ -53,8 +53,8 @@ pub struct ChoosingProgram {
 }
 
 impl ChoosingProgram {
-    /// Name of the program of `bpf/steer.bpf.c`. Others may use the name; code that changes a
-    /// program checks its maps.
+    /// Name of the program of `bpf/steer.bpf.c`. Other programs may have this name; code that
+    /// changes a program checks its maps.
     pub(crate) const STEER: &str = "linerate_steer";
 }
 
@@ -84,7 +84,7 @@ impl<'h> ChooserReader<'h> {
         Self { host, datagrams: OnceCell::new(), listeners: OnceCell::new() }
     }
 
-    /// The socket of this protocol and cookie in its group; `None` if it is in none.
+    /// The socket with this protocol and cookie in its group; `None` if it is in no group.
     pub(crate) fn member(
         &self,
         protocol: SocketProtocol,
@@ -107,7 +107,7 @@ impl<'h> ChooserReader<'h> {
 static LOADED: Mutex<BTreeMap<SocketProtocol, Ebpf>> = Mutex::new(BTreeMap::new());
 
 /// The members of all reuseport groups of the calling thread's network namespace. Sockets whose
-/// cookie was never read have none yet.
+/// cookie was never read have no cookie yet.
 pub(crate) fn ask(protocol: SocketProtocol) -> io::Result<Vec<ChooserMember>> {
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let object = match loaded.entry(protocol) {

@@ -30,7 +30,7 @@ use tree::{CapturedTree, read_file};
 
 /// A host: live, captured in a directory or an archive, or scripted.
 ///
-/// `/proc/sys/net`, `/proc/net` and system calls are about the network namespace of the calling
+/// `/proc/sys/net`, `/proc/net` and system calls refer to the network namespace of the calling
 /// thread.
 #[derive(Debug)]
 pub struct Host {
@@ -53,7 +53,8 @@ impl Host {
         Self::live_with_sys("/sys")
     }
 
-    /// The live host with sysfs mounted elsewhere than on `/sys`, as for a network namespace.
+    /// The live host with sysfs mounted at another path than `/sys`, for example for a network
+    /// namespace.
     pub fn live_with_sys(sys: impl Into<PathBuf>) -> Self {
         Self { source: HostSource::Live { sys: sys.into() }, record: None, gentle: false }
     }
@@ -158,8 +159,7 @@ impl Host {
             },
         );
         if self.record.is_some() && content.is_ok() && path.starts_with("/proc/sys/") {
-            // A recording also has to show whether the file is read-only; if that is unknown, it
-            // does not.
+            // A recording also records whether the file is read-only, if that is known.
             let _ = self.is_read_only(path);
         }
         content
@@ -204,8 +204,8 @@ impl Host {
         target.map_err(|source| HostError::Read { path: path.to_owned(), source })
     }
 
-    /// Makes a call that is not a file by `ask`. Captures answer from `/calls/KEY.json`: the
-    /// answer, or `{"errno": N}`.
+    /// Makes a call that is not a file read, with `ask`. Captures return the content of
+    /// `/calls/KEY.json`: the answer, or `{"errno": N}`.
     ///
     /// # Errors
     /// [`HostError::Call`] with `what` as its subject; for a capture also [`HostError::NotLive`] without such an
@@ -244,9 +244,9 @@ impl Host {
         serde_json::from_str(&text).map_err(|error| HostError::Garbled { path, reason: error.to_string() })
     }
 
-    // Makes a change that is not a file by `act`. On a fake host `rehearse` changes the answer of
-    // [`Host::call`] for this key; if that answer is an error, the change fails with it. A capture
-    // refuses every change.
+    // Makes a change that is not a file write, with `act`. On a fake host `rehearse` changes the
+    // answer of [`Host::call`] for this key; if that answer is an error, the change fails with it.
+    // A capture refuses every change.
     pub(crate) fn act<T: Serialize + DeserializeOwned>(
         &self,
         key: &str,
@@ -302,12 +302,12 @@ impl Host {
     // kernel does that itself.
     pub(crate) fn rehearse(&self, path: &str, content: &str) {
         if let HostSource::Scripted(script) = &self.source {
-            // A missing file need not follow.
+            // A missing file needs no update.
             let _ = script.write(path, content);
         }
     }
 
-    /// Calls `read`; a recording host returns an earlier result again.
+    /// Calls `read`; a recording host returns the recorded result of an earlier call.
     fn once<T: Clone>(
         &self,
         kept: impl Fn(&mut HostRecording) -> &mut BTreeMap<String, RecordedResult<T>>,
@@ -344,8 +344,8 @@ impl Host {
         written.map_err(|source| HostError::Write { path: path.to_owned(), value: value.to_owned(), source })
     }
 
-    // Whether a file is read-only for everyone, by the mode of a sysctl. A capture has the modes of
-    // the files that it contains, a capture of an earlier version has none.
+    // Whether no user may write a file, according to its mode (for sysctls). A capture has the
+    // modes of the files that it contains; a capture of an earlier version has none.
     pub(crate) fn is_read_only(&self, path: &str) -> Result<bool, HostError> {
         const ANYBODY_WRITES: u32 = 0o222;
         self.call(&format!("read_only{path}"), &format!("reading the mode of {path}"), || {
@@ -392,7 +392,7 @@ fn lock(recording: &Mutex<HostRecording>) -> MutexGuard<'_, HostRecording> {
 fn locate(sys: &Path, path: &str) -> PathBuf {
     match (path.strip_prefix("/sys/"), path.strip_prefix("/proc/net/")) {
         (Some(rest), _) => sys.join(rest),
-        // /proc/net is the namespace of the process; a thread may be in another.
+        // /proc/net belongs to the namespace of the process; a thread may be in another namespace.
         (_, Some(rest)) => Path::new("/proc/thread-self/net").join(rest),
         _ => PathBuf::from(path),
     }

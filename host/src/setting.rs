@@ -286,8 +286,8 @@ impl Setting {
         }
     }
 
-    /// Whether it ends with a process, socket or thread, so that it cannot persist and needs no
-    /// restoring afterwards.
+    /// Whether the setting ends with a process, socket or thread, so that it cannot persist and
+    /// need not be restored afterwards.
     pub fn is_of_process(&self) -> bool {
         matches!(self, Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. })
     }
@@ -313,7 +313,7 @@ impl Setting {
         knob.read(host).map_err(|source| SettingError::Host { setting: knob.name(), source })
     }
 
-    /// Whether the value is valid on some host; only a device can accept or refuse its own limits.
+    /// Whether the value is valid on some host. Only a device itself can check its limits.
     pub fn check(&self, value: &SettingValue) -> Result<(), SettingError> {
         let knob = self.named_knob()?;
         knob.check(value).map_err(|expected| bad_value(&*knob, value, expected))
@@ -353,8 +353,8 @@ impl Setting {
         self.knob().same(one, other)
     }
 
-    /// Whether an interrupted write of `to`, as of a killed program, may have left `found`: some
-    /// kinds change by way of a third value.
+    /// Whether an interrupted write of `to`, for example by a killed program, may have left
+    /// `found`: some kinds write an intermediate value first.
     pub fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
         self.knob().passes(to, found)
     }
@@ -365,7 +365,7 @@ impl Setting {
         self.knob().is_fixed(host)
     }
 
-    /// The equivalent shell command; `None` if a single one does not suffice.
+    /// The equivalent shell command; `None` if one command does not suffice.
     pub fn command(&self, value: &SettingValue) -> Option<String> {
         self.knob().command(value)
     }
@@ -396,7 +396,7 @@ fn bad_value(knob: &dyn Knob, value: &SettingValue, expected: &'static str) -> S
     SettingError::BadValue { setting: knob.name(), value: value.to_string(), expected }
 }
 
-// As the kernel does (`dev_valid_name` of net/core/dev.c, Linux 6.18).
+// The kernel's rules (`dev_valid_name` of net/core/dev.c, Linux 6.18).
 fn is_interface_name(name: &str) -> bool {
     const LONGEST: usize = 15;
     !matches!(name, "" | "." | "..")

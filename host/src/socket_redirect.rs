@@ -1,6 +1,6 @@
-//! Datagrams of an address for one socket only, whichever others are bound to it
-//! (`bpf/redirect.bpf.c`, Linux 5.9), and what that makes possible: another socket joins one that
-//! never asked for SO_REUSEPORT, and loses it no datagram.
+//! Delivers the datagrams of an address to one socket only, even if other sockets are bound to it
+//! (`bpf/redirect.bpf.c`, Linux 5.9). With this, a second socket can join a socket that did not
+//! request SO_REUSEPORT, and the first socket loses no datagrams.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -30,14 +30,15 @@ pub struct SocketRedirect {
 
 impl Drop for SocketRedirect {
     fn drop(&mut self) {
-        // The kernel frees the map later, and until then the socket can be in no other map.
+        // The kernel frees the map later, and until then the socket cannot be in another map.
         let _ = self.sockets.clear_index(&0);
     }
 }
 
 impl SocketRedirect {
-    /// Hands the datagrams of this address to this socket: all, or those from one address and port.
-    /// Those for another address of the port are left alone, unless `local` is unspecified.
+    /// Delivers the datagrams of this address to this socket: all datagrams, or only those from one
+    /// address and port. Datagrams for another address with the same port are left alone, unless
+    /// `local` is unspecified.
     ///
     /// # Errors
     /// `EPERM` without CAP_BPF and CAP_NET_ADMIN; `EBUSY` if another program has the socket.
@@ -63,7 +64,7 @@ impl SocketRedirect {
     }
 }
 
-/// In network order, as the program has it: IPv4 in the first four bytes.
+/// The address in network order, as the program stores it: IPv4 in the first four bytes.
 fn octets(ip: IpAddr) -> [u8; 16] {
     let mut address = [0; 16];
     match ip {
@@ -73,10 +74,10 @@ fn octets(ip: IpAddr) -> [u8; 16] {
     address
 }
 
-/// A copy of a socket of another process. The socket stays open as long as the copy.
+/// A copy of a socket of another process. The socket stays open until the copy is closed.
 ///
 /// # Errors
-/// `ENOENT` if it was closed; `EPERM` names the capability.
+/// `ENOENT` if the socket was closed; `EPERM` names the capability.
 pub fn socket_copy(host: &Host, at: SocketAt) -> io::Result<OwnedFd> {
     let copy = copy_of_any(host, at.inode, (at.pid, at.descriptor))?;
     if sockopt::socket_cookie(&copy)? == at.cookie {
@@ -85,9 +86,9 @@ pub fn socket_copy(host: &Host, at: SocketAt) -> io::Result<OwnedFd> {
     Err(ExplainedErrno { errno: libc::ENOENT, words: "that socket was closed".to_owned() }.into())
 }
 
-/// Lets other sockets of its user bind the address of a socket that is bound without SO_REUSEPORT:
-/// the kernel looks at the option of both when the second binds (`inet_rcv_saddr_equal` and
-/// `udp_lib_lport_inuse` of net/ipv4/udp.c, Linux 6.18).
+/// Lets other sockets of the same user bind the address of a socket that was bound without
+/// SO_REUSEPORT: the kernel checks the option of both sockets when the second one binds
+/// (`inet_rcv_saddr_equal` and `udp_lib_lport_inuse` of net/ipv4/udp.c, Linux 6.18).
 ///
 /// # Errors
 /// The error of the kernel.
@@ -95,11 +96,11 @@ pub fn set_reuseport(socket: &OwnedFd, shared: bool) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseport(socket, shared)?)
 }
 
-/// Makes a reuseport group of one UDP socket that is alone on its address, so that a program can
-/// steer it.
+/// Makes a reuseport group of a single UDP socket, so that a program can steer it.
 ///
-/// A group comes into being when a second socket binds (`reuseport_add_sock` of
-/// net/core/sock_reuseport.c). That one is closed at once, and receives nothing meanwhile.
+/// The kernel creates a group when a second socket binds (`reuseport_add_sock` of
+/// net/core/sock_reuseport.c). The second socket is closed at once, and receives nothing in the
+/// meantime.
 ///
 /// # Errors
 /// The error of the kernel; then the option is as before.

@@ -52,13 +52,13 @@ pub struct RateComparison {
     pub verdict: ComparisonVerdict,
 }
 
-/// Why samples cannot be compared.
+/// The reason why samples cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum StatsError {
     /// No samples at all.
     #[error("no samples")]
     Empty,
-    /// A sample that has no ratio to others.
+    /// A sample that has no ratio to other samples.
     #[error("sample {value} is not a positive number, so there is no ratio to it")]
     NotPositive { value: f64 },
     /// A sample that is no number.
@@ -66,22 +66,22 @@ pub enum StatsError {
     NotFinite { value: f64 },
     #[error("{samples} samples have no interval: three are required")]
     TooFew { samples: usize },
-    /// Samples of two configurations that do not pair up.
+    /// The samples of two configurations do not form pairs.
     #[error("{a} samples against {b}: alternating runs give as many of each")]
     Unpaired {
-        /// Samples of the first.
+        /// Samples of the first configuration.
         a: usize,
-        /// Samples of the second.
+        /// Samples of the second configuration.
         b: usize,
     },
 }
 
-/// The interval of a series of figures, one each run.
+/// The interval of a series of values, one per run.
 ///
-/// For positive figures it is found on their logarithms, so that it is never below zero.
+/// For positive values it is computed on their logarithms, so that it is never below zero.
 ///
 /// # Errors
-/// No samples, or one that is not finite.
+/// There are no samples, or a sample is not finite.
 pub fn interval(samples: &[f64]) -> Result<ConfidenceInterval, StatsError> {
     let median = median(samples).ok_or(StatsError::Empty)?;
     if let Some(value) = samples.iter().copied().find(|value| !value.is_finite()) {
@@ -97,21 +97,22 @@ pub fn interval(samples: &[f64]) -> Result<ConfidenceInterval, StatsError> {
     Ok(ConfidenceInterval::around(median, bounds, samples.len()))
 }
 
-/// Compares configuration `b` with `a` by samples taken alternately, A B B A A B B A ...: `a[i]` and `b[i]` are
-/// neighbours in time.
+/// Compares configuration `b` with `a` by samples taken alternately, A B B A A B B A ...: `a[i]`
+/// and `b[i]` were measured one after the other.
 ///
 /// Each pair gives one logarithm of a ratio, so that a slow change of the machine affects both
-/// halves of a pair alike. Its effect within a pair has the opposite sign in the next one, where
+/// halves of a pair alike. Its effect within a pair has the opposite sign in the next pair, where
 /// the order is reversed, so it cancels in the estimate over an even number of pairs and only
 /// widens the interval.
 ///
-/// The ratio is `b / a`: for figures where less is better, such as cycles a transaction, pass them the other way
-/// round or read the verdict so.
+/// The ratio is `b / a`. For values where less is better, such as cycles per transaction, swap the
+/// arguments or interpret the verdict accordingly.
 ///
-/// The result depends on the samples alone: the resampling is seeded by them.
+/// The result depends on the samples only, because they are also the seed of the resampling.
 ///
 /// # Errors
-/// No samples, more of one than of the other, or one that is not a positive finite number.
+/// There are no samples, the numbers of samples differ, or a sample is not a positive finite
+/// number.
 pub fn compare(a: &[f64], b: &[f64]) -> Result<RateComparison, StatsError> {
     if a.len() != b.len() {
         return Err(StatsError::Unpaired { a: a.len(), b: b.len() });
@@ -132,7 +133,8 @@ pub fn compare(a: &[f64], b: &[f64]) -> Result<RateComparison, StatsError> {
 }
 
 impl ConfidenceInterval {
-    /// An interval holds its own estimate: the bounds rest on a trimmed mean, the estimate is the median.
+    /// Widens the interval to contain its estimate: the bounds come from a trimmed mean, but the
+    /// estimate is the median.
     fn around(median: f64, bounds: Option<(f64, f64)>, samples: usize) -> Self {
         let (low, high) = bounds.map(|(low, high)| (low.min(median), high.max(median))).unzip();
         ConfidenceInterval { median, low, high, samples }

@@ -1,4 +1,4 @@
-//! The host of a result, in a few words.
+//! A short description of a result's host.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,12 +26,12 @@ pub struct HostSummary {
 }
 
 impl HostSummary {
-    /// The host that `host` reads. Only a live host has this machine's name.
+    /// The summary of the host that `host` reads. Only a live host has this machine's name.
     pub fn observe(host: &Host) -> Self {
         Self::of_machine(&MachineState::observe(host))
     }
 
-    /// The same from a machine state that was read already.
+    /// The summary of a machine state that was already read.
     pub fn of_machine(machine: &MachineState) -> Self {
         Self {
             name: host_name(),

@@ -29,7 +29,7 @@ impl LabChild {
         self.process.id
     }
 
-    /// Waits for the end. If the lab ends first, the program is killed and this returns.
+    /// Waits for the program to end. If the lab ends first, the program is killed and this returns.
     ///
     /// # Errors
     /// The error of the system call.
@@ -42,7 +42,7 @@ impl LabChild {
         }
     }
 
-    /// Waits for the end, but no longer than given; `None` if it is still running then.
+    /// Waits at most `at_most` for the program to end. Returns `None` if it is still running then.
     ///
     /// # Errors
     /// The error of the system call.
@@ -53,7 +53,7 @@ impl LabChild {
         Ok(None)
     }
 
-    /// Sends a signal; to a program that has ended it does nothing.
+    /// Sends a signal to the program. Has no effect if the program has ended.
     ///
     /// # Errors
     /// The error of the system call.
@@ -61,7 +61,7 @@ impl LabChild {
         self.process.signal(signal)
     }
 
-    /// Kills the program and takes its status.
+    /// Kills the program and returns its exit status.
     ///
     /// # Errors
     /// The error of the system call.

@@ -68,7 +68,7 @@ pub enum LabError {
     BadState { path: PathBuf, why: String },
     #[error("cannot bring up the lab: {why}")]
     Holder { why: String },
-    /// `/sys` shows the devices of another network namespace than this process is in.
+    /// `/sys` shows the devices of a network namespace that this process is not in.
     #[error(
         "/sys shows the devices of another network namespace, as after nsenter --net, and another sysfs \
          cannot be mounted ({why}): run linerate as root, outside of the namespace, with --netns NAME|PID|PATH"

@@ -1,7 +1,7 @@
 //! Labs that stay up, for your own server.
 //!
-//! A separate process holds such a lab. It starts the lab, reports that it is ready, and waits for a signal to end. It is
-//! the same program with other arguments, which lead to [`run`].
+//! A separate process holds such a lab. It starts the lab, reports that it is ready, and waits for
+//! a signal to end. It is the same program, with arguments that make it call [`run`].
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -39,16 +39,16 @@ enum HolderMessage {
 /// Signals that end a holder.
 const END_SIGNALS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
-/// Brings up a lab that stays when this process ends, and returns what the registry says of it.
+/// Brings up a lab that stays when this process ends. Returns the state of the lab from the
+/// registry.
 ///
-/// `holder` is the program that holds it, with arguments such that it calls [`run`] with the two
-/// that are added here: the directory of the registry, and the options. Its standard streams are
-/// set here.
+/// `holder` is the command that holds the lab. It must call [`run`] with the two arguments that are
+/// added here: the directory of the registry, and the options. Its standard streams are set here.
 ///
 /// # Errors
-/// [`LabError::NameTaken`]; whatever keeps [`Builder::start`](crate::LabBuilder::start) from making the
-/// lab, as [`LabError::Holder`]; [`LabError::System`] if the holder cannot be started. Nothing is left
-/// behind then.
+/// [`LabError::OutOfRange`] and [`LabError::NameTaken`]; [`LabError::Holder`] with the error of
+/// [`Builder::start`](crate::LabBuilder::start) if the lab cannot be made; [`LabError::System`] if
+/// the holder cannot be started. Nothing is left behind then.
 pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) -> Result<LabState> {
     options.shape.check()?;
     if let Ok(taken) = registry.find(&options.name) {
@@ -66,7 +66,7 @@ pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) ->
         holder.spawn().map_err(|e| LabError::system(format!("start {:?}", holder.get_program()), e))?;
     let mut line = String::new();
     if let Some(output) = process.stdout.take() {
-        // No line is treated like an unreadable one below.
+        // A missing line is handled like an unreadable line below.
         let _ = BufReader::new(output).read_line(&mut line);
     }
     match serde_json::from_str(&line) {
@@ -76,7 +76,7 @@ pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) ->
             Err(LabError::Holder { why })
         }
         Err(_) => {
-            // It may still run.
+            // The holder may still run.
             let _ = process.kill();
             let why = match process.wait() {
                 Ok(status) => format!("its holder ended before it was ready ({status})"),
@@ -87,14 +87,14 @@ pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) ->
     }
 }
 
-/// Holds a lab until the process is told to end by SIGTERM, SIGINT or SIGHUP.
+/// Holds a lab until the process receives SIGTERM, SIGINT or SIGHUP.
 ///
-/// To be called by the program that [`up`] starts, with the two arguments it adds, before there is
-/// a second thread. Enters a user namespace if that is needed. Writes one line to standard output,
-/// for [`up`] to read.
+/// Call this in the program that [`up`] starts, with the two arguments that `up` adds, before the
+/// program has a second thread. Enters a user namespace if necessary. Writes one line to standard
+/// output, which `up` reads.
 ///
 /// # Errors
-/// Those of [`Builder::start`](crate::LabBuilder::start), which `up` is also told.
+/// The errors of [`Builder::start`](crate::LabBuilder::start), which are also reported to `up`.
 pub fn run(directory: &Path, options: &str) -> Result<()> {
     match make(directory, options) {
         Ok(lab) => {
@@ -110,7 +110,7 @@ pub fn run(directory: &Path, options: &str) -> Result<()> {
     }
 }
 
-/// The labs that are up, the oldest first: held ones, and those of commands that are running.
+/// The labs that are up, oldest first: held labs, and labs of running commands.
 ///
 /// # Errors
 /// [`LabError::File`] if the registry cannot be read.
@@ -120,11 +120,11 @@ pub fn list(registry: &LabRegistry) -> Result<Vec<LabState>> {
     Ok(labs)
 }
 
-/// Takes a held lab down, with everything that runs in it.
+/// Takes down a held lab and ends everything that runs in it.
 ///
 /// # Errors
-/// [`LabError::NoSuchLab`]; [`LabError::NotHeld`] if it belongs to a command that is running; those of
-/// [`LabRegistry::clean`].
+/// [`LabError::NoSuchLab`]; [`LabError::NotHeld`] if the lab belongs to a running command; the
+/// errors of [`LabRegistry::clean`].
 pub fn down(
     registry: &LabRegistry,
     name: &str,
@@ -137,15 +137,15 @@ pub fn down(
     registry.clean(CleanScope::Named(name), restore)
 }
 
-/// A command that runs a program in a host of a lab that is up, with a `/sys` that shows the host,
-/// and nothing mounted below that. To be used from where [`up`] was, not from another user
-/// namespace: [`enter_if_needed`](userns::enter_if_needed) is not called before.
+/// A command that runs a program in a host of a lab that is up. Its `/sys` shows the host, with
+/// nothing mounted below. Run it from the same user namespace as [`up`], so do not call
+/// [`enter_if_needed`](userns::enter_if_needed) before.
 ///
-/// Its environment says where it is: `LINERATE_LAB` and `LINERATE_HOST`.
+/// Its environment variables `LINERATE_LAB` and `LINERATE_HOST` name the lab and the host.
 ///
 /// # Errors
-/// [`LabError::NoSuchLab`], [`LabError::NoSuchHost`]; [`LabError::File`] if the namespaces of the host
-/// cannot be opened, most likely since the lab belongs to another user.
+/// [`LabError::NoSuchLab`], [`LabError::NoSuchHost`]; [`LabError::File`] if the namespaces of the
+/// host cannot be opened, most likely because the lab belongs to another user.
 pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRef<OsStr>) -> Result<Command> {
     let state = registry.find(lab)?;
     let Some(target) = state.hosts.iter().find(|known| known.name == host) else {
@@ -160,7 +160,7 @@ pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRe
     let id =
         NamespaceId::of_file(&net_namespace).map_err(|e| LabError::file("read", format!("{task}/net"), e))?;
     if id != target.namespace {
-        // The process has ended, and its number belongs to another.
+        // The process has ended, and its PID belongs to another process.
         return Err(LabError::NoSuchLab { name: state.name, known: Vec::new() });
     }
     let user = open(&format!("{task}/user"))?;
@@ -172,7 +172,7 @@ pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRe
     arm(
         &mut command,
         ChildSetup {
-            // Joining one's own is an error.
+            // Joining the process's own user namespace is an error.
             user_namespace: (!same_user).then_some(user),
             net_namespace: Some(net_namespace),
             sys: SysMount::Preferred,
@@ -184,10 +184,10 @@ pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRe
 
 /// Becomes a program in a host of a lab that is up. Returns only if that fails.
 ///
-/// Without root this takes a process with a single thread.
+/// Without root this requires a process with a single thread.
 ///
 /// # Errors
-/// As [`command`]; [`LabError::System`] if the program cannot be started.
+/// The errors of [`command`]; [`LabError::System`] if the program cannot be started.
 pub fn exec<A: AsRef<OsStr>>(
     registry: &LabRegistry,
     lab: &str,

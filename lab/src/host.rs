@@ -35,14 +35,14 @@ impl LabHost {
 
     /// Runs `work` on the host's own thread, inside its network namespace, and waits for it.
     ///
-    /// Sockets opened in it and threads spawned in it belong to the host for good, wherever they
-    /// are used afterwards. `/proc/sys/net` and `/proc/thread-self/net` are the host's there
-    /// (`/proc/net` is not: it follows the first thread of the process). Work for one host runs
-    /// one after another; work that asks for the same host again runs at once, but it must not
-    /// wait for another thread that does.
+    /// Sockets opened and threads spawned by `work` stay in the host's network namespace, wherever
+    /// they are used afterwards. In `work`, `/proc/sys/net` and `/proc/thread-self/net` are the
+    /// host's (`/proc/net` is not: it follows the first thread of the process). A host runs one
+    /// `work` at a time. If `work` calls `run` of the same host, the inner work runs at once, but
+    /// `work` must not wait for another thread that calls `run`.
     ///
     /// # Errors
-    /// A panic of `work` comes back as [`LabError::Panicked`]; the host goes on.
+    /// [`LabError::Panicked`] if `work` panics. The host remains usable.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         self.resident.run(work)
     }
@@ -50,7 +50,7 @@ impl LabHost {
     /// A sysfs that shows this host's interfaces (`class/net`), for any thread of this process.
     ///
     /// # Errors
-    /// [`LabError::NoSysfs`] where neither `fsopen` nor `mount` may make one.
+    /// [`LabError::NoSysfs`] if neither `fsopen` nor `mount` can make a sysfs.
     pub fn sys_path(&self) -> Result<&Path> {
         match &self.namespace.sysfs {
             NamespaceSysfs::Detached { path, .. } | NamespaceSysfs::Private { path } => Ok(path),
@@ -60,12 +60,12 @@ impl LabHost {
         }
     }
 
-    /// Starts a program in the host, with a `/sys` that shows the host, and nothing mounted below
-    /// that (no control groups, no BPF file system).
+    /// Starts a program in the host. Its `/sys` shows the host, with nothing mounted below (no
+    /// control groups, no BPF file system).
     ///
-    /// It is killed when the lab is dropped or its process dies, however that happens; so are the
-    /// processes it starts (see [`Registry::clean`](crate::LabRegistry::clean) for the latter when
-    /// the lab was killed).
+    /// The program and the processes that it starts are killed when the lab is dropped or its
+    /// process dies for any reason. If the lab was killed,
+    /// [`Registry::clean`](crate::LabRegistry::clean) kills the processes that the program started.
     ///
     /// # Errors
     /// [`LabError::System`] if the program cannot be started.
@@ -102,7 +102,7 @@ impl LabHost {
         self.namespace.id
     }
 
-    /// The kernel's number of the host's thread: `/proc/PID/task/THREAD/ns/net` is its namespace.
+    /// Thread ID of the host's thread: `/proc/PID/task/THREAD/ns/net` is its namespace.
     pub fn thread_id(&self) -> i32 {
         self.resident.thread_id()
     }

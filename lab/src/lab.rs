@@ -13,10 +13,10 @@ use crate::wire::{await_running, in_host, make_pair, receive_by_napi, refused, s
 
 /// A receiver and one or more senders, each with a link of its own to the receiver.
 ///
-/// Dropping it removes everything it made before the drop returns: the children, every other
-/// process in its namespaces, the links, and the last hold on the namespaces (whose memory the
-/// kernel frees a moment later on its own). Sockets that were opened in a host and are still open
-/// elsewhere keep an empty namespace until they are closed.
+/// Before a drop returns, it removes everything that the lab made: the children, every other
+/// process in its namespaces, the links, and the last reference to the namespaces (the kernel frees
+/// their memory a moment later). A socket that was opened in a host and is still open elsewhere
+/// keeps an empty namespace until it is closed.
 #[derive(Debug)]
 pub struct Lab {
     receiver: LabHost,
@@ -45,7 +45,7 @@ impl Lab {
         &self.receiver
     }
 
-    /// The sending hosts, as many as there are [`links`](Self::links) and in their order.
+    /// The sending hosts, one per link, in the order of [`links`](Self::links).
     pub fn senders(&self) -> &[LabHost] {
         &self.senders
     }
@@ -59,7 +59,7 @@ impl Lab {
         self.hosts().find(|host| host.name() == name)
     }
 
-    /// Why the links have no IPv6 addresses; `None` if they have.
+    /// Why the links have no IPv6 addresses; `None` if they have IPv6 addresses.
     pub fn no_ipv6(&self) -> Option<&str> {
         self.no_ipv6.as_deref()
     }
@@ -91,7 +91,7 @@ impl Lab {
         std::iter::once(&self.receiver).chain(&self.senders)
     }
 
-    /// Makes the links between hosts that are there.
+    /// Makes the links between the hosts.
     fn wire(&mut self) -> Result<()> {
         let marks = self.entry.state().marks();
         self.no_ipv6 = self.receiver.run(why_no_ipv6)?;
@@ -152,7 +152,7 @@ impl Drop for Lab {
 }
 
 impl LabBuilder {
-    /// 1 to 32 of a-z, 0-9 and '-'. The default is a unique name.
+    /// 1 to 32 characters: a-z, 0-9 and '-'. The default is a unique name.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());

@@ -1,8 +1,8 @@
 //! The ladder: steps of tuning, each measured against the configuration before it.
 //!
-//! A [`config::LadderConfig`] describes a run. [`lab_run`] measures it in a lab, [`host_run`] on a real interface with
-//! [`remote`] generators; both call `run`, which knows only a [`testbed::Testbed`]. The result is a
-//! [`report::LadderReport`].
+//! A [`config::LadderConfig`] describes a run. [`lab_run`] measures it in a lab, [`host_run`] on a
+//! real interface with [`remote`] generators. Both call `run`, which depends only on
+//! [`testbed::Testbed`]. The result is a [`report::LadderReport`].
 
 mod boost_changes;
 mod client_guard;

@@ -1,4 +1,5 @@
-//! How many packets per second one thread receives, by its place next to the CPU that processes the packets.
+//! Measures how many packets per second one thread receives, by the position of its CPU relative to
+//! the CPU that processes the packets.
 
 #[cfg(test)]
 mod tests;
@@ -114,12 +115,12 @@ impl ReceiverPlacement {
 struct PlacementCpus {
     packets: u32,
     sender: u32,
-    /// Or why there is none.
+    /// The CPU of each placement, or why there is none.
     receivers: [(ReceiverPlacement, Result<u32, String>); 4],
 }
 
 impl PlacementCpus {
-    /// `cpus` are those that may be used, at least one.
+    /// `cpus` are the CPUs that may be used, at least one CPU.
     fn choose(machine: &MachineState, cpus: &[u32]) -> Option<Self> {
         let packets = *cpus.first()?;
         let shares_core =
@@ -155,7 +156,7 @@ impl PlacementCpus {
             (placement, found)
         });
         let used: Vec<u32> = receivers.iter().filter_map(|(_, cpu)| cpu.as_ref().ok()).copied().collect();
-        // A hardware thread next to a measured one takes part of its core.
+        // A hardware thread next to a measured thread uses part of its core.
         let disturbs = |cpu: u32| used.iter().any(|used| shares_core(*used, cpu));
         let free = cpus.iter().copied().filter(|cpu| !used.contains(cpu));
         let sender = free.min_by_key(|cpu| (disturbs(*cpu), !shares_node(packets, *cpu)));
@@ -253,7 +254,7 @@ impl<'a> PlacementLab<'a> {
         let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
         let sending =
             CpuPlacement { server: vec![cpus.packets], generator: vec![cpus.sender], shared: false };
-        // XPS would have nothing to choose between with one queue.
+        // With one queue XPS has nothing to choose between.
         setup::set_sender(&lab, &link, &sending, true, false)?;
         if cpus.sender != cpus.packets {
             // A packet of a veth pair is processed on the CPU that sent it unless RPS moves it.
@@ -279,7 +280,7 @@ impl<'a> PlacementLab<'a> {
         Ok(Self { server: None, generator, lab, address, payload_bytes, cancel })
     }
 
-    /// Has the receiver run on a CPU.
+    /// Moves the receiver to a CPU.
     fn place(&mut self, cpu: u32) -> Result<(), TestbedError> {
         if self.cancel.load(Ordering::Relaxed) {
             return Err(TestbedError::Cancelled);

@@ -33,7 +33,7 @@ pub struct FoundProcess {
 
 /// Longest wait for a killed process. Only an uninterruptible wait takes longer.
 const DEATH_DEADLINE: Duration = Duration::from_secs(5);
-/// Searches for processes that were forked while others were killed.
+/// Most searches for processes that were forked while other processes were killed.
 const KILL_ROUNDS: usize = 20;
 
 impl ProcessId {
@@ -50,13 +50,14 @@ impl ProcessId {
         read_stat(self.pid).is_ok_and(|stat| !stat.is_dead && stat.start_ticks == self.start_ticks)
     }
 
-    /// Sends a signal and waits for the end; `false` if the process still runs.
+    /// Sends a signal and waits at most `at_most` for the process to end; `false` if it still runs.
     pub(crate) fn end(self, signal: Signal, at_most: Duration) -> io::Result<bool> {
         end(self.pid, signal, at_most, || self.is_alive())
     }
 }
 
-/// Kills every chosen process except this one. Returns the killed processes and those that still run.
+/// Kills every chosen process except this one. Returns the killed processes and the processes that
+/// still run.
 pub(crate) fn end_all(chosen: impl Fn(i32) -> bool) -> (Vec<FoundProcess>, Vec<FoundProcess>) {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let chosen = |pid: i32| pid != own && chosen(pid);
@@ -102,7 +103,7 @@ pub(crate) fn is_inside(pid: i32, namespaces: &[NamespaceId]) -> Option<bool> {
     }
 }
 
-/// Whether the present user may kill a process.
+/// Whether the current user may kill a process.
 pub(crate) fn is_own(pid: i32) -> bool {
     let user = rustix::process::geteuid().as_raw();
     fs::metadata(path(pid, "")).is_ok_and(|found| found.uid() == user)
@@ -110,7 +111,7 @@ pub(crate) fn is_own(pid: i32) -> bool {
 
 /// Whether the network namespace of a process has all these addresses.
 ///
-/// This is never hidden, since /proc/PID/net is open to all.
+/// This is never hidden, because /proc/PID/net is readable by all users.
 pub(crate) fn has_addresses(pid: i32, addresses: &[Ipv4Addr]) -> bool {
     let mut table = Vec::new();
     let read =
@@ -149,7 +150,7 @@ fn end(pid: i32, signal: Signal, at_most: Duration, still_the_one: impl Fn() -> 
         Err(Errno::SRCH) => return Ok(true),
         Err(errno) => return Err(errno.into()),
     };
-    // The descriptor means one process from here on. Check that it is the right one.
+    // From here on the descriptor refers to one process. Check that it is the right process.
     if !still_the_one() {
         return Ok(true);
     }

@@ -19,7 +19,7 @@ pub use recipe::{RecipeError, RecipeValues, ServerRecipe};
 
 /// Longest wait for a server to bind its port. A server with large zones needs some seconds.
 const BIND_DEADLINE: Duration = Duration::from_secs(20);
-/// Time between two looks at the ports. The kernel has no event for a bind.
+/// Time between two checks of the ports. The kernel has no event for a bind.
 const BIND_POLL: Duration = Duration::from_millis(20);
 /// Time from SIGTERM to SIGKILL.
 const TERMINATION: Duration = Duration::from_secs(2);
@@ -73,7 +73,8 @@ impl ServerProgram {
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         let child = host.spawn(command).map_err(|error| not_started(recipe.hint(&error.to_string())))?;
         if let (Some(nice), Some(pid)) = (nice, i32::try_from(child.id()).ok().and_then(Pid::from_raw)) {
-            // Threads and processes that it starts from now on inherit it. Without the permission the server keeps 0.
+            // Threads and processes that it starts later inherit its niceness. Without the
+            // permission the server keeps 0.
             let _ = setpriority_process(Some(pid), nice);
         }
         let mut server = Self { name: recipe.name.clone(), child, workers: values.workers, output };

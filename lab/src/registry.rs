@@ -1,7 +1,8 @@
 //! The labs of a user: a directory with one file per lab.
 //!
-//! A lab writes its file before anything else and removes it last. A file whose process is gone remains from a kill;
-//! [`LabRegistry::clean`] removes it and what belongs to it.
+//! A lab writes its file before anything else and removes it last. If the process of a lab was
+//! killed, its file remains. [`LabRegistry::clean`] removes the file and everything that belongs to
+//! the lab.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -41,7 +42,8 @@ impl LabRegistry {
     /// [`enter_if_needed`](crate::userns::enter_if_needed). The directory is created if necessary.
     ///
     /// # Errors
-    /// [`LabError::File`] if it cannot be made, [`LabError::NotOurs`] if others could write to it.
+    /// [`LabError::File`] if it cannot be made, [`LabError::NotOurs`] if other users could write to
+    /// it.
     pub fn open() -> Result<Self> {
         let user = outside_user();
         if user == 0 {
@@ -63,7 +65,7 @@ impl LabRegistry {
     /// A registry in another directory, created if necessary. It and its parent must belong to this user.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn at(directory: impl Into<PathBuf>) -> Result<Self> {
         let directory = directory.into();
         if let Some(above) = directory.parent() {
@@ -98,10 +100,10 @@ impl LabRegistry {
         Ok(found)
     }
 
-    /// The lab of this name that is alive.
+    /// The live lab with this name.
     ///
     /// # Errors
-    /// [`LabError::NoSuchLab`] naming those there are.
+    /// [`LabError::NoSuchLab`], which names the existing labs.
     pub fn find(&self, name: &str) -> Result<LabState> {
         let mut labs = self.labs()?.labs;
         labs.retain(LabState::is_alive);
@@ -176,7 +178,8 @@ impl LabRegistry {
     }
 }
 
-/// Temporary files have the number of their process in the name, so that a file that remains from a kill can be recognized.
+/// A temporary file has the PID of its process in its name, so that the file of a killed process
+/// can be recognized.
 struct TemporaryFile;
 
 impl TemporaryFile {
@@ -195,7 +198,7 @@ impl TemporaryFile {
     }
 }
 
-/// Creates a directory if necessary, and checks that nobody else can write to it.
+/// Creates a directory if necessary, and checks that no other user can write to it.
 fn make_own(directory: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {

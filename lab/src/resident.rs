@@ -52,7 +52,7 @@ impl ResidentThread {
         }
     }
 
-    /// The kernel's number of the thread.
+    /// Thread ID of the thread.
     pub(crate) fn thread_id(&self) -> i32 {
         self.thread_id.as_raw_nonzero().get()
     }
@@ -60,7 +60,7 @@ impl ResidentThread {
     /// Runs `work` on the thread and waits for it.
     pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> Result<T> {
         let outcome = if gettid() == self.thread_id {
-            // This thread already; the queue would wait for itself.
+            // This thread already; waiting for its own queue would be a deadlock.
             catch_unwind(AssertUnwindSafe(work)).map_err(NotRun::Panicked)
         } else {
             match &self.queue {

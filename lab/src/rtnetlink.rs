@@ -60,7 +60,7 @@ impl RtnetlinkConnection {
         Self::open_groups(0)
     }
 
-    /// For news of links.
+    /// Opens a connection that receives changes of links.
     pub(crate) fn open_watch() -> io::Result<Self> {
         Self::open_groups(GROUP_LINK)
     }
@@ -68,7 +68,7 @@ impl RtnetlinkConnection {
     fn open_groups(groups: u32) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind(&SocketAddr::new(0, groups))?;
-        // Both only add detail to errors.
+        // Both options only add detail to errors.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         Ok(Self { socket, sequence: 0 })
@@ -83,7 +83,7 @@ impl RtnetlinkConnection {
         self.request(message, NLM_F_CREATE | NLM_F_REPLACE).map(drop)
     }
 
-    /// Changes or removes something that is there.
+    /// Changes or removes an existing object.
     pub(crate) fn change(&mut self, message: RouteNetlinkMessage) -> Result<(), RtnetlinkRefusal> {
         self.request(message, 0).map(drop)
     }
@@ -99,11 +99,11 @@ impl RtnetlinkConnection {
         }
     }
 
-    /// Waits for any news; `false` if there was none in time.
+    /// Waits for any change of links; `false` if there was none in time.
     pub(crate) fn wait_for_news(&self, at_most: Duration) -> io::Result<bool> {
         let arrived = wait_readable(self.fd(), at_most)?;
         if arrived {
-            // The content does not matter, because the caller asks again.
+            // The content does not matter, because the caller queries again.
             match self.socket.recv_from_full() {
                 Err(e) if e.raw_os_error() != Some(libc::ENOBUFS) => return Err(e),
                 _ => {}
@@ -116,7 +116,8 @@ impl RtnetlinkConnection {
         self.socket.as_fd()
     }
 
-    /// Sends a request and reads up to its acknowledgement; the body of the last answer before it.
+    /// Sends a request and reads until its acknowledgement. Returns the body of the last answer
+    /// before the acknowledgement.
     fn request(
         &mut self,
         message: RouteNetlinkMessage,
@@ -179,7 +180,7 @@ fn parts(mut datagram: &[u8]) -> impl Iterator<Item = MessagePart<'_>> {
     })
 }
 
-/// Reads the body of an `NLMSG_ERROR`: struct nlmsgerr, perhaps with attributes behind.
+/// Reads the body of an `NLMSG_ERROR`: struct nlmsgerr, possibly followed by attributes.
 fn acknowledgement(flags: u16, body: &[u8]) -> Result<(), RtnetlinkRefusal> {
     let code = match read_u32(body, 0) {
         Some(code) => code.cast_signed(),

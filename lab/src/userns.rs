@@ -51,9 +51,9 @@ impl fmt::Display for LabPrivilege {
 
 /// Makes the process root in a user namespace of its own, if it lacks the capabilities for a lab.
 ///
-/// Call it before any thread starts: only a process with one thread can change its user namespace. The process also gets a
-/// network namespace (with loopback up) and a mount namespace. The present user becomes root there, and files belong to
-/// that user.
+/// Call it before any thread starts: only a process with one thread can change its user namespace.
+/// The process also gets a network namespace (with loopback up) and a mount namespace. The current
+/// user becomes root there, and files belong to that user.
 ///
 /// After [`LabPrivilege::Forbidden`] the process may be inside a useless user namespace (Ubuntu's AppArmor rule allows to
 /// create it and removes its rights), so it should report the reason and end.
@@ -80,7 +80,7 @@ pub fn enter_if_needed() -> LabPrivilege {
     }
 }
 
-/// What [`enter_if_needed`] would return, tried in a child process.
+/// Returns the expected result of [`enter_if_needed`], tried in a child process.
 pub fn probe() -> LabPrivilege {
     if has_capabilities() {
         return LabPrivilege::Root;

@@ -1,8 +1,8 @@
 //! Enters a network namespace completely: its sockets, and its devices in `/sys`.
 //!
 //! A sysfs shows the devices of the network namespace that mounted it. `nsenter --net` leaves the
-//! host's sysfs on `/sys`, so that the `eth0` below `/sys/class/net` is not the one that netlink
-//! has.
+//! host's sysfs on `/sys`, so `eth0` below `/sys/class/net` is not the same interface as `eth0` in
+//! netlink.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,14 +14,16 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use crate::sysfs::mount_detached;
 use crate::{LabError, Result, sys};
 
-/// Enters the network namespace of `namespace`, or stays in the present one without it, and mounts a `/sys` that shows its
-/// devices in a mount namespace of this process, with the mounts below `/sys`. Does nothing if `/sys` shows them already.
+/// Enters the network namespace of `namespace`, or stays in the current namespace if it is `None`.
+/// Mounts a `/sys` that shows the devices of the namespace in a mount namespace of this process,
+/// with the mounts below `/sys`. Does nothing if `/sys` shows these devices already.
 ///
 /// Call it before the process has a second thread, because namespaces belong to a thread.
 ///
 /// # Errors
-/// [`LabError::System`] where the namespace cannot be entered or the mount is refused;
-/// [`LabError::OtherSysfs`] where `/sys` is that of another namespace and no other may be mounted.
+/// [`LabError::System`] if the namespace cannot be entered or the mount is refused;
+/// [`LabError::OtherSysfs`] if `/sys` belongs to another namespace and no other sysfs may be
+/// mounted.
 pub fn enter(namespace: Option<&File>) -> Result<()> {
     if let Some(file) = namespace {
         rustix::thread::move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
@@ -44,7 +46,7 @@ pub fn enter(namespace: Option<&File>) -> Result<()> {
         .map_err(|errno| LabError::system("mount the sysfs of the network namespace on /sys", errno))
 }
 
-/// Mounts `mount` on `/sys`, with the mounts that were below.
+/// Mounts `mount` on `/sys`, and keeps the mounts below `/sys`.
 fn replace(mount: &OwnedFd) -> rustix::io::Result<()> {
     sys::unshare(UnshareFlags::NEWNS)?;
     rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
@@ -76,7 +78,8 @@ fn mounts_below() -> Vec<String> {
     found
 }
 
-/// Whether an interface below `/sys/class/net` has another number than the kernel gives it here.
+/// Whether the index of an interface below `/sys/class/net` differs from its index in this
+/// namespace.
 fn shows_others() -> bool {
     let Ok(socket) = std::net::UdpSocket::bind("127.0.0.1:0") else { return false };
     let Ok(entries) = std::fs::read_dir("/sys/class/net") else { return false };

@@ -83,9 +83,9 @@ pub(crate) fn set_up(host: &LabHost, own: &LinkEnd, other: &LinkEnd, ipv6: bool)
     })
 }
 
-/// Lets an end receive packets through NAPI, as a NIC does. A veth interface does so while GRO is on (Linux 5.13,
-/// `veth_napi_enable_range` in drivers/net/veth.c), and only then takes frames that an XDP program redirects to its
-/// peer. GRO is off on a new one.
+/// Lets an end receive packets through NAPI, as a NIC does. A veth interface does so while GRO is
+/// on (Linux 5.13, `veth_napi_enable_range` in drivers/net/veth.c), and only then accepts frames
+/// that an XDP program redirects to its peer. GRO is off on a new interface.
 pub(crate) fn receive_by_napi(host: &LabHost, end: &LinkEnd) -> Result<()> {
     let gro = Setting::Offload { interface: end.interface.clone(), offload: Offload::GenericReceive };
     if let Err(error) = host.run(|| gro.write(&Host::live(), &SettingValue::new("on")))? {

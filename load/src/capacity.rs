@@ -1,8 +1,9 @@
 //! The search for the highest paced rate that holds, and the goodput above it.
 //!
-//! A rate *holds* when few enough requests are lost, no queue grows while it lasts, and the generator was able to
-//! offer it. Capacity is the highest rate that holds, found by search and confirmed by repeats. Throughput of an
-//! unpaced flood is no measure of capacity: beyond it many servers answer less, down to nothing.
+//! A rate *holds* when few enough requests are lost, no queue grows while it lasts, and the
+//! generator was able to offer it. Capacity is the highest rate that holds, found by search and
+//! confirmed by repeats. Throughput of an unpaced flood does not measure capacity: above capacity
+//! many servers answer fewer requests, down to none.
 
 mod overload;
 mod probe;
@@ -54,10 +55,12 @@ pub struct SearchOptions<'a> {
     pub start_per_second: f64,
     /// The highest rate to offer; if it holds, the search ends. No limit by default.
     pub most_per_second: f64,
-    /// The expected capacity, requests per second: a rate that should hold and one that should not.
+    /// The expected capacity, requests per second: a rate that should hold and a rate that should
+    /// not.
     /// A wrong bracket costs time, not correctness.
     pub bracket: Option<(f64, f64)>,
-    /// The search ends when a rate holds and one this much higher does not; a ratio over 1, 1.04 by default.
+    /// The search ends when a rate holds and a rate higher by this factor does not; a ratio over 1,
+    /// 1.04 by default.
     pub resolution: f64,
     /// How often the highest holding rate must hold again; 2 by default.
     pub confirm: u32,
@@ -66,8 +69,8 @@ pub struct SearchOptions<'a> {
     /// one interval; an overloaded service loses a little in all. Intervals require a lead-in,
     /// whose length divides the slot. 0 by default.
     pub excused: u32,
-    /// The most time to take; 30 s by default. Then the search returns its result so far. Up to
-    /// four times as long if no rate held by then.
+    /// The longest time of a search; 30 s by default. Then the search returns its result so far.
+    /// Without any rate that held, up to four times as long.
     pub budget: Duration,
     /// Ends the search when set; the result so far is returned.
     pub cancel: Option<&'a AtomicBool>,

@@ -116,7 +116,7 @@ pub enum GeneratorError {
     StartIsOver {
         /// Time that a start needs for its preparation.
         lead: std::time::Duration,
-        /// How long ago it was; nothing if it was too near only.
+        /// How long ago it was; zero if it was only too near.
         ago: std::time::Duration,
     },
     /// An interval too short to be accounted for.
@@ -156,9 +156,10 @@ pub enum GeneratorError {
     #[error("{who}: {why}")]
     Incomplete {
         who: String,
-        /// The reason and time of its failure, and the others' results, in one line.
+        /// The reason and time of its failure, and the results of the other generators, in one
+        /// line.
         why: String,
-        /// The others' results of the same slot. `None` if they sent nothing.
+        /// The results of the other generators in the same slot. `None` if they sent nothing.
         others: Option<Box<SlotOutcome>>,
     },
     /// Stopped from outside before anything was measured.

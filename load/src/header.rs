@@ -13,17 +13,18 @@
 //! | 24..32 | sequence: counts up from 0 in each flow and epoch |
 //! | 32..40 | intended send time, ns of `CLOCK_MONOTONIC` on the sending host |
 //!
-//! The checksum chains 32-bit words: each step is a bijection of the state for a given word and of the word for a
-//! given state, so a change within one aligned word (any single byte, for one) always changes the result; wider
-//! damage slips through once in 2^32. The body comes first in the chain. It is the same for all requests of one
-//! size, so [`RequestCodec`] computes its part once, and a request costs nine steps however long it is.
+//! The checksum chains 32-bit words: each step is a bijection of the state for a given word and of
+//! the word for a given state, so a change within one aligned word (for example a single byte)
+//! always changes the result; wider damage is not detected once in 2^32. The body comes first in
+//! the chain. It is the same for all requests of one size, so [`RequestCodec`] computes its part
+//! once, and a request costs nine steps at any length.
 
 /// Longest payload of a UDP datagram over IPv4: 65535 less 20 (IPv4) less 8 (UDP).
 pub const MAX_PAYLOAD_BYTES: usize = 65_507;
 
 pub use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST as MAGIC};
 
-/// The fields of a request that differ from one to the next.
+/// The fields of a request that differ between requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHeader {
     /// Identifies a generator's lifetime; random.
@@ -55,7 +56,7 @@ pub enum HeaderCorruption {
 /// Writes and reads requests of one payload size.
 #[derive(Debug, Clone)]
 pub struct RequestCodec {
-    /// A whole payload: zeroed header, then the fill.
+    /// A whole payload: a zeroed header, then the fill.
     pattern: Vec<u8>,
     /// The chain after length and fill.
     body_state: u32,
@@ -113,8 +114,8 @@ impl RequestCodec {
 
     /// Reads an intact request of any size back.
     ///
-    /// Of this codec's own size the fill is compared, which is quick and lets no changed byte through; of another
-    /// size (a stranger's) it is summed.
+    /// For this codec's own size the fill is compared, which is quick and detects every changed
+    /// byte; for another size (of a foreign sender) it is summed.
     #[inline]
     pub fn read(&self, payload: &[u8]) -> Result<RequestHeader, HeaderCorruption> {
         let bytes = payload.first_chunk::<HEADER_BYTES>().ok_or(HeaderCorruption::Short)?;
@@ -163,13 +164,14 @@ fn body_state(payload: &[u8]) -> u32 {
     for word in words {
         state = step(state, u32::from_be_bytes(*word));
     }
-    // The length is in the chain, so a zero-filled last word stands for one tail only.
+    // The length is in the chain, so a zero-filled last word is not ambiguous.
     let mut last = [0; 4];
     last[..tail.len()].copy_from_slice(tail);
     step(state, u32::from_be_bytes(last))
 }
 
-/// Finishes the chain with the header, leaving out the checksum's own place. A reply has that of its request.
+/// Finishes the chain with the header, without the checksum's own place. A reply has the checksum
+/// of its request.
 #[inline]
 fn header_state(mut state: u32, bytes: &[u8; HEADER_BYTES]) -> u32 {
     let (words, _) = bytes.as_chunks::<4>();

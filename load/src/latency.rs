@@ -15,9 +15,10 @@ const LONGEST_NS: u64 = 60_000_000_000;
 
 /// A distribution of latencies, 1 ns to 60 s with three significant digits.
 ///
-/// Serialized as `count`, `p50`, `p90`, `p99`, `p999` and `max` in nanoseconds, null when empty, and as `histogram`: the
-/// whole distribution as HdrHistogram's compressed V2 encoding in base64, which its tools read, too. It is read back from
-/// that alone, so that distributions taken apart can be merged exactly.
+/// Serialized as `count`, `p50`, `p90`, `p99`, `p999` and `max` in nanoseconds, null when empty,
+/// and as `histogram`: the whole distribution as HdrHistogram's compressed V2 encoding in base64,
+/// which its tools can read, too. Only `histogram` is read back, so that distributions can be
+/// merged exactly.
 #[derive(Clone, PartialEq)]
 pub struct Latency(Histogram<u64>);
 
@@ -39,9 +40,9 @@ impl Latency {
         self.0.saturating_record_n(latency_ns, count);
     }
 
-    /// Adds all of another distribution.
+    /// Adds all samples of another distribution.
     pub fn merge(&mut self, other: &Latency) {
-        // Both have the same constant bounds, so that there is nothing to refuse.
+        // Both have the same constant bounds, so the addition cannot fail.
         let merged = self.0.add(&other.0);
         debug_assert!(merged.is_ok());
     }
@@ -51,7 +52,7 @@ impl Latency {
         self.0.reset();
     }
 
-    /// How many latencies were recorded.
+    /// Number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -83,7 +84,8 @@ impl Latency {
         let bytes = BASE64.decode(text).map_err(|error| wrong(&error))?;
         let read: Histogram<u64> =
             HistogramReader::new().deserialize(&mut bytes.as_slice()).map_err(|error| wrong(&error))?;
-        // Recorded again, so that all have the same bounds, independent of those in the text.
+        // Recorded again, so that all distributions have the same bounds, independent of the bounds
+        // in the text.
         let mut latency = Latency::new();
         for step in read.iter_recorded() {
             latency.0.saturating_record_n(step.value_iterated_to(), step.count_at_value());
@@ -96,7 +98,7 @@ impl Latency {
         self.quantile(0.5)
     }
 
-    /// The longest, ns.
+    /// The longest latency, ns.
     pub fn max(&self) -> Option<u64> {
         (!self.0.is_empty()).then(|| self.0.max())
     }

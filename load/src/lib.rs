@@ -9,9 +9,9 @@
 //! |---|---|
 //! | [`header`] | the payload of a request, and whether a reply is intact |
 //! | [`workload`] | requests and the recognition of replies: echo, DNS, NTP, RADIUS, raw |
-//! | [`generator`] | offer requests at a rate or in windows, and account for every one |
+//! | [`generator`] | load at a rate or in windows, with an account of every request |
 //! | [`capacity`] | the highest paced rate that holds, and goodput above it |
-//! | [`report`] | the results of runs, and how several are merged |
+//! | [`report`] | the results of runs, and their merge |
 //! | [`stats`] | the interval of a ratio from few alternating samples |
 //! | [`perf`] | cycles and instructions of the whole machine |
 //! | [`wire`] | wire arithmetic: frames, bits, budgets, delays |
@@ -35,7 +35,8 @@
 //! # }
 //! ```
 //!
-//! It never prints. Result types implement [`serde::Serialize`] with base units in their keys.
+//! The library never prints. Result types implement [`serde::Serialize`] with base units in their
+//! keys.
 
 #![deny(unsafe_code)]
 

@@ -83,8 +83,9 @@ impl SlotOutcome {
         self.queue_grows_by(GROWTH)
     }
 
-    /// The same with another share of the slot than 2 %. A service offered a little more than it can do answers later and
-    /// later, by that excess times the time passed: so the finer the share, the smaller the excess that shows.
+    /// Like [`SlotOutcome::queue_is_growing`], with another share of the slot than 2 %. A service
+    /// that gets slightly more requests than it can answer answers later and later, by that excess
+    /// times the elapsed time. A smaller share therefore detects a smaller excess.
     pub fn queue_grows_by(&self, share: f64) -> bool {
         self.latency_grows_by(share) || self.leaves_a_queue()
     }

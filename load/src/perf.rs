@@ -36,7 +36,7 @@ impl MachineCounters {
     ///
     /// # Errors
     ///
-    /// The reason why not, in one line for a person.
+    /// The reason why they are not available, in one line for a person.
     pub fn probe() -> Result<(), String> {
         Self::open().map(drop)
     }
@@ -44,7 +44,7 @@ impl MachineCounters {
     /// Opens cycles and instructions on every online CPU, stopped.
     ///
     /// # Errors
-    /// Why it cannot be done, in one line for a person.
+    /// The reason why they cannot be opened, in one line for a person.
     pub fn open() -> Result<Self, String> {
         let mut counters = MachineCounters { cycles: Vec::new(), instructions: Vec::new() };
         for cpu in 0..sys::configured_cpus() {
@@ -66,7 +66,7 @@ impl MachineCounters {
     /// Starts counting from zero.
     ///
     /// # Errors
-    /// Why it cannot be done.
+    /// The reason why counting cannot start.
     pub fn start(&mut self) -> Result<(), String> {
         for counter in self.all() {
             counter.reset().and_then(|()| counter.enable()).map_err(|error| explain(&error))?;
@@ -76,7 +76,7 @@ impl MachineCounters {
 
     /// Stops counting and returns the counts since [`MachineCounters::start`].
     pub fn stop(&mut self) -> PerfCounts {
-        // All are stopped before any is read, so that they cover the same time.
+        // All counters are stopped before any counter is read, so that they cover the same time.
         let stopped: io::Result<()> = self.all().try_for_each(Counter::disable);
         if let Err(error) = stopped {
             let why = explain(&error);

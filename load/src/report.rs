@@ -54,12 +54,13 @@ impl ClockOffset {
         Some(Self { ahead_seconds: 0.0, uncertain_seconds: max_error_us as f64 / 1e6 })
     }
 
-    /// How far the clock may be off.
+    /// The largest error of the clock.
     pub fn max_error_seconds(self) -> f64 {
         self.ahead_seconds.abs() + self.uncertain_seconds
     }
 
-    /// By how much the clock is ahead, ns; 0 while it may be right, as a measurement over a network is worse than NTP.
+    /// Time by which the clock is ahead, ns; 0 while it may be right, because a measurement over a
+    /// network is worse than NTP.
     fn correction_ns(self) -> i64 {
         if self.ahead_seconds.abs() <= self.uncertain_seconds { 0 } else { (self.ahead_seconds * 1e9) as i64 }
     }
@@ -126,7 +127,7 @@ pub struct SearchMethod {
 
 impl LoadReport {
     /// # Errors
-    /// If figures contradict each other or are impossible.
+    /// An error if figures contradict each other or are impossible.
     pub fn check(&self) -> Result<(), String> {
         let outcome = &self.outcome;
         if outcome.answered.checked_add(outcome.lost) != Some(outcome.sent) {

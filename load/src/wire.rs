@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 pub use delay::{DelayParts, DelayPath, FIBRE_METRES_PER_SECOND};
 pub use speed::{LinkSpeed, SpeedError};
 
-/// Bytes each frame takes on the wire besides itself: preamble 7, delimiter 1, gap 12 (IEEE 802.3).
+/// Bytes that each frame uses on the wire in addition to itself: preamble 7, delimiter 1, gap 12
+/// (IEEE 802.3).
 pub const FRAME_OVERHEAD_BYTES: u64 = 20;
 
 /// The shortest frame, bytes, frame check sequence included (IEEE 802.3).
 pub const SHORTEST_FRAME_BYTES: u64 = 64;
 
-/// The MTU of an Ethernet as it comes, bytes.
+/// The default MTU of Ethernet, bytes.
 pub const ETHERNET_MTU_BYTES: u32 = 1_500;
 
 const ETHERNET_BYTES: u64 = 14;
@@ -39,7 +40,7 @@ impl IpVersion {
         }
     }
 
-    // Bytes of each fragment besides the IP header: IPv6 has a header of its own for it (RFC 8200,
+    // Bytes of each fragment in addition to the IP header: IPv6 has a fragment header (RFC 8200,
     // 4.5).
     fn fragment_bytes(self) -> u64 {
         match self {
@@ -60,7 +61,7 @@ impl IpVersion {
 /// Why there is no such datagram or link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// More payload than a UDP datagram holds.
+    /// More payload than a UDP datagram can hold.
     #[error("payload of {payload} bytes: a UDP datagram of this IP version holds at most {most}")]
     PayloadTooLarge { payload: u32, most: u32 },
     /// An MTU no link of the family may have.
@@ -157,7 +158,7 @@ impl WireFormat {
         Ok(WireFormat { payload_bytes, family, vlan_tags, link, mtu_bytes: ETHERNET_MTU_BYTES })
     }
 
-    /// The same over a link with another MTU, IP header included.
+    /// The payload over a link with another MTU, IP header included.
     ///
     /// # Errors
     ///
@@ -191,7 +192,7 @@ impl WireFormat {
         frames
     }
 
-    /// Bits the datagram takes on the wire, all frames with preamble and gap.
+    /// Bits that the datagram uses on the wire, all frames with preamble and gap.
     pub fn wire_bits(&self) -> u64 {
         self.frame_bytes().iter().map(|frame| (frame + FRAME_OVERHEAD_BYTES) * 8).sum()
     }
@@ -201,12 +202,12 @@ impl WireFormat {
         self.wire_bits() as f64 * transactions_per_second
     }
 
-    /// The share of the link's line rate that is.
+    /// The share of the link's line rate at this transaction rate.
     pub fn line_rate_ratio(&self, transactions_per_second: f64) -> f64 {
         self.wire_bits_per_second(transactions_per_second) / self.link.bits_per_second() as f64
     }
 
-    /// Datagrams the link carries a second in one direction, rounded down.
+    /// Datagrams per second that the link carries in one direction, rounded down.
     pub fn datagrams_per_second(&self) -> u64 {
         self.link.bits_per_second() / self.wire_bits()
     }
@@ -246,8 +247,8 @@ impl WireFormat {
     }
 }
 
-/// Frames of `frame_bytes` (frame check sequence included; shorter ones are padded) that a link carries a second,
-/// rounded down.
+/// Frames of `frame_bytes` (frame check sequence included; shorter frames are padded) per second
+/// that a link carries, rounded down.
 pub fn frames_per_second(frame_bytes: u32, link: LinkSpeed) -> u64 {
     let frame = u64::from(frame_bytes).max(SHORTEST_FRAME_BYTES);
     link.bits_per_second() / ((frame + FRAME_OVERHEAD_BYTES) * 8)

@@ -9,6 +9,6 @@ pub const HEADER_BYTES: usize = 40;
 /// First four bytes of every request: "LNR" and the version of the layout.
 pub const REQUEST: [u8; 4] = *b"LNR\x01";
 
-/// First four bytes of a reply of `serve echo`. They differ from those of a request in three bytes, so that no single
-/// damaged byte makes one of the other.
+/// First four bytes of a reply of `serve echo`. Three bytes differ from [`REQUEST`], so that one
+/// damaged byte cannot turn a request into a reply or a reply into a request.
 pub const REPLY: [u8; 4] = *b"lnr\x01";

@@ -1,5 +1,6 @@
-//! Networks in CIDR notation, and which addresses are near: where load may go and who is answered without being named.
-//! [`echo`] distinguishes requests from replies.
+//! Networks in CIDR notation, and the test for near addresses. `load` sends to near addresses, and
+//! `serve` answers them, without an option that names their network. [`echo`] distinguishes
+//! requests from replies.
 
 pub mod echo;
 
@@ -7,14 +8,14 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A network in CIDR notation; a lone address is a network of one.
+/// A network in CIDR notation. An address without a prefix is a network with one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Net {
     address: IpAddr,
     prefix: u8,
 }
 
-/// Why a text is not a [`Net`].
+/// The error of a text that is not a [`Net`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is not an address or a network such as 192.0.2.1 or 2001:db8::/32")]
 pub struct NetError(String);
@@ -28,13 +29,13 @@ impl Net {
         (prefix <= most).then_some(Net { address, prefix })
     }
 
-    /// How many bits of an address make the network.
+    /// The prefix length in bits.
     #[must_use]
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
 
-    /// Whether `address` lies in it.
+    /// Whether `address` lies in this network.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
@@ -52,8 +53,9 @@ impl Net {
 }
 
 impl Net {
-    /// The addresses a host of this network may have, in order: without the network's own and the broadcast address of
-    /// an IPv4 network, and the subnet-router anycast address of an IPv6 one, unless it has no more than two addresses.
+    /// The host addresses of this network, in order. Leaves out the network and broadcast addresses
+    /// of an IPv4 network and the subnet-router anycast address of an IPv6 network, except in
+    /// networks of one or two addresses.
     pub fn hosts(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let (address, bits) = match self.address {
             IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),

@@ -196,8 +196,9 @@ impl DnsService {
         self
     }
 
-    /// Limits the replies to a network. Default: no limit. Set one ([`DnsRateLimit::default`]) on a server that untrusted
-    /// networks can reach, because a forged address directs replies at others.
+    /// Limits the replies to a network. Default: no limit. Set one ([`DnsRateLimit::default`]) on a
+    /// server that untrusted networks can reach, because a forged address directs replies at
+    /// another host.
     #[must_use]
     pub fn rate_limit(mut self, limit: Option<DnsRateLimit>) -> Self {
         self.limiter = limit.map(DnsLimiter::new);

@@ -1,4 +1,5 @@
-//! A check of the source: only the given networks get replies, and no port that may be a server's.
+//! A check of the source: replies go only to the given networks, and to no port that may be a
+//! server's.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use linerate_networks::Net;
 
 use crate::refusals::{RefusalCounters, RefusalReason};
 
-/// Ports below are servers' (IANA system ports), which could answer a reply in turn, and so on forever.
+/// Lower ports are servers' ports (IANA system ports). A server could answer a reply in turn, and
+/// so on forever.
 const FIRST_CLIENT_PORT: u16 = 1024;
 
 /// A service behind a check of the source.

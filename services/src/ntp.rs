@@ -11,8 +11,9 @@
 //! request; otherwise it is when the engine passes the request on, and the time in the socket's queue adds an offset. The
 //! transmit timestamp is written last, a few microseconds before the batch leaves.
 //!
-//! **Unsynchronized clock.** While the kernel reports that its clock is not synchronized, replies say so (leap 3, stratum 16)
-//! and clients ignore them, unless [`NtpSettings::local_stratum`] is set.
+//! **Unsynchronized clock.** While the kernel reports that its clock is not synchronized, replies
+//! report it (leap 3, stratum 16) and clients ignore them, unless [`NtpSettings::local_stratum`] is
+//! set.
 //!
 //! ```
 //! use linerate_engine::Server;
@@ -59,7 +60,7 @@ pub const UNSYNCHRONISED: u8 = 16;
 pub struct NtpSettings {
     /// 1 to 15, while the kernel's clock is synchronized. Default: 10, so that clients prefer better sources.
     pub stratum: u8,
-    /// 1 to 15, while the clock is not synchronized. Default: `None`, replies say so.
+    /// 1 to 15, while the clock is not synchronized. Default: `None`, replies report it.
     pub local_stratum: Option<u8>,
     /// Default: `LOCL`.
     pub reference_id: [u8; 4],

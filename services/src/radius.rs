@@ -1,7 +1,8 @@
 //! A RADIUS server with a file of users (RFC 2865, 2869, 3579, 5997).
 //!
-//! A client is identified by its address and the secret that it shares with the server. Other requests get no reply at
-//! all, not even an Access-Reject, so a forged request directs nothing at others.
+//! A client is identified by its address and the secret that it shares with the server. Other
+//! requests get no reply at all, not even an Access-Reject, so a forged request directs no packets
+//! at another host.
 //!
 //! Access-Requests require a Message-Authenticator. Without it, an attacker on the path can turn a reject into an accept
 //! (CVE-2024-3596, "Blast-RADIUS"). Replies to Access-Request and Status-Server have it as their first attribute. The
@@ -102,7 +103,7 @@ impl RequestOutcome {
     }
 }
 
-/// Requests of all workers by outcome. Displayed as a list of those that occurred.
+/// Requests of all workers by outcome. Displayed as a list of the outcomes that occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RadiusCounts([u64; RequestOutcome::ALL.len()]);
 
@@ -192,7 +193,8 @@ impl RadiusServer {
                 let challenge = packet.find(attribute::CHAP_CHALLENGE).unwrap_or(&authenticator);
                 verify_chap(response, &user.password, challenge)
             }
-            // Both are forbidden (RFC 2865, section 4.1). Neither is EAP, or a request without a password.
+            // Both together are forbidden (RFC 2865, section 4.1). Neither: EAP, or a request
+            // without a password.
             _ => false,
         };
         right.then_some(user)

@@ -62,7 +62,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     HOSTS.iter().map(|(name, _)| *name)
 }
 
-/// The host of this name.
+/// The fixture host with this name.
 #[must_use]
 pub fn fixture(name: &str) -> Option<Fixture> {
     if name == "many" {

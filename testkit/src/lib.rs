@@ -1,11 +1,11 @@
-//! For tests: servers with faults on demand, and fixture hosts.
+//! Test support: servers with configurable faults, and fixture hosts.
 
 #![deny(unsafe_code)]
 
 pub mod fixture;
 pub mod reflector;
 
-/// Prints that a test cannot run here, past the capture of the test runner.
+/// Prints that a test is skipped, even if the test runner captures output.
 pub fn skip(test: &str, why: impl std::fmt::Display) {
     let line = format!("\nSKIP {test}: {}\n", why.to_string().trim());
     // `eprintln!` would be captured. One write, so that lines of parallel tests do not mix.

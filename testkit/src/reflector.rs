@@ -1,8 +1,8 @@
-//! UDP services of known behaviour, to hold a load generator's account against.
+//! UDP services with known behaviour, to verify the counters of a load generator.
 //!
-//! A [`Reflector`] returns every datagram to where it came from, but for the faults it was given:
-//! it drops, doubles, damages or swaps every n-th, answers late by a known time, has a known
-//! capacity, or freezes. It keeps an exact [`ReflectorAccount`]. One thread serves; socket and
+//! A [`Reflector`] returns every datagram to its sender, except for configured faults: it drops,
+//! duplicates, damages or swaps every n-th reply, delays replies by a known time, has a known
+//! capacity, or freezes. It keeps an exact [`ReflectorAccount`]. It has one thread; socket and
 //! thread belong to the network namespace of the thread that started them.
 //!
 //! ```
@@ -19,11 +19,12 @@
 //!
 //! An [`XdpService`] answers millions of frames per second at the interface.
 //!
-//! A [`PreforkServer`] is a program of forked workers, for tools that look at a server from outside.
+//! A [`PreforkServer`] is a program with forked workers, for tools that inspect a server from
+//! outside.
 //!
-//! [`installed`] has real servers, as tests start them.
+//! [`installed`] configures real servers for tests.
 //!
-//! For tests and benches: it answers anybody who reaches it.
+//! For tests and benchmarks only: a reflector answers requests from every address.
 
 mod account;
 mod bucket;

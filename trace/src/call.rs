@@ -15,7 +15,7 @@ use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms};
 // Calls per batch: about 50 us.
 const PASSES: u32 = 200;
 
-// The fastest batch counts, because others were interrupted.
+// The fastest batch counts, because slower batches were interrupted.
 const BATCHES: u32 = 10;
 
 // Repetitions with and without the program, because caches and clocks change.
@@ -25,7 +25,7 @@ const ROUNDS: u32 = 3;
 pub(crate) struct CallOverhead {
     // Call and return, ns.
     pub(crate) way_ns: f64,
-    // The clock's part of a measured run, ns.
+    // Time of the clock read within a measured run, ns.
     pub(crate) clock_ns: f64,
 }
 
@@ -55,8 +55,8 @@ impl TracePrograms {
         Ok(ways[ways.len() / 2])
     }
 
-    // The clock's part of a run, ns, while the kernel measures programs; `None` if it does not
-    // report it.
+    // Time of the clock read within a run, ns, while the kernel measures programs; `None` if it
+    // counted no run.
     pub(crate) fn clock_ns(
         &mut self,
         what: &'static str,
@@ -81,14 +81,14 @@ impl TracePrograms {
     }
 }
 
-// The time this thread takes to set its name, ns.
+// The time that this thread needs to set its name, ns.
 fn fastest() -> f64 {
     let Ok(name) = name() else { return 0.0 };
     let mut fastest = Duration::MAX;
     for _ in 0..BATCHES {
         let begin = Instant::now();
         for _ in 0..PASSES {
-            // It is the current name. If this is refused, both times are equally short.
+            // Sets the current name again. If the kernel refuses, both times are equally short.
             let _ = set_name(&name);
         }
         fastest = fastest.min(begin.elapsed());

@@ -4,7 +4,7 @@
 //! there. The kernel charges their time to that thread unless it was built with
 //! `CONFIG_IRQ_TIME_ACCOUNTING`, so `top` shows a program as busy while packets keep it from its
 //! work. BPF programs at the begin and end of each interrupt, softirq and thread switch record the
-//! current context; time is charged once, to the innermost.
+//! current context; time is charged once, to the innermost context.
 //!
 //! With many short softirqs these programs would use some percent of a CPU. They are then attached
 //! only part of the time, in windows, from which the rest is extrapolated; coverage and uncertainty

@@ -2,8 +2,8 @@
 //!
 //! BPF programs at BTF tracepoints record events of the port, its CPUs and their threads for
 //! windows of time. Between windows the events are joined to requests, each with the times of its
-//! stages, and to what ran on each CPU, so that the slowest requests have a reason. Windows are as
-//! far apart as keeps the measurement within [`DELAY_BUDGET`].
+//! stages, and to the work of each CPU, which gives the reason why the slowest requests were slow.
+//! Pauses between windows keep the measurement within [`DELAY_BUDGET`].
 
 mod cause;
 mod chrome;

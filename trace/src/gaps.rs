@@ -1,4 +1,4 @@
-//! Gaps in a thread's time, seen by itself: a clock that is read continuously jumps.
+//! Gaps in a thread's time, seen by the thread itself: a clock that it reads continuously jumps.
 
 use std::time::{Duration, Instant};
 

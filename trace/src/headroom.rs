@@ -1,8 +1,9 @@
-//! How much more a UDP service can take, from the traffic that it has now.
+//! How much more traffic a UDP service can process, estimated from its present traffic.
 //!
-//! Batches of datagrams come in many sizes even under a steady load. Their times show what a datagram takes in a full batch,
-//! and so the rate at which a CPU or thread would never be idle ([`BatchCost`], [`ServiceDemand`]). Waits in the
-//! socket show the rate at which a pause of the reader would fill its buffer.
+//! Batches of datagrams come in many sizes even under a steady load. Their times show the CPU time
+//! per datagram in a full batch, and therefore the rate at which a CPU or thread would never be
+//! idle ([`BatchCost`], [`ServiceDemand`]). Waits in the socket show the rate at which a pause of
+//! the reader would fill its buffer.
 
 mod batch;
 mod links;
@@ -32,9 +33,9 @@ pub struct HeadroomReport {
     pub seconds: f64,
     /// The highest rate that the service can answer, per second; unknown if the traffic or the host does not permit an estimate.
     pub capacity: Known<CapacityLimit>,
-    /// All limits, that which comes first before the others.
+    /// All limits, the lowest rate first.
     pub limits: Vec<CapacityLimit>,
-    /// What changes would give, the largest gain first.
+    /// Gains of possible changes, the largest gain first.
     pub remedies: Vec<RemedyGain>,
     /// The limits with the changes of `--what-if`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,9 +49,9 @@ pub struct HeadroomReport {
     pub own_share: f64,
 }
 
-/// Fewer datagrams than this have too few batches.
+/// Fewer datagrams than this have too few batches for an estimate.
 const LEAST_DATAGRAMS: f64 = 2_000.0;
-/// Above these shares of a CPU's time the rest of the host decides, not the service.
+/// Above these shares of a CPU's time the other work of the host decides, not the service.
 const MOST_STEAL: f64 = 0.1;
 const MOST_OTHER: f64 = 0.5;
 
@@ -78,7 +79,7 @@ impl HeadroomReport {
     }
 }
 
-/// Why these figures permit no estimate.
+/// Why this demand permits no estimate.
 fn refusal(demand: &ServiceDemand, seconds: f64) -> Option<String> {
     let datagrams = demand.read_per_second * seconds;
     if datagrams < LEAST_DATAGRAMS {

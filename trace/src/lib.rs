@@ -1,9 +1,9 @@
 //! Observes packets in a running kernel: their CPU cost for each process ([`cost`]), their losses
-//! ([`drops`]), where requests wait ([`delay`]), hot functions and locks ([`flame`], [`contention`]), and
-//! how much more a service can take ([`headroom`]).
+//! ([`drops`]), where requests wait ([`delay`]), hot functions and locks ([`flame`],
+//! [`contention`]), and how much more traffic a service can process ([`headroom`]).
 //!
-//! Observation only. BPF programs at BTF tracepoints count in the kernel, and end with the value
-//! that holds them or with the process; nothing is pinned. Nothing here prints.
+//! Observation only. BPF programs at BTF tracepoints count in the kernel. They end when the value
+//! that holds them is dropped, or with the process; nothing is pinned. This crate does not print.
 
 mod call;
 pub mod contention;

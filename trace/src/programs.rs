@@ -28,15 +28,15 @@ pub(crate) struct ProgramAttachment {
     pub(crate) tracepoint: &'static str,
     // For the error message: `came with Linux 5.19`.
     pub(crate) since: &'static str,
-    /// Whether the rest is useful without it.
+    /// Whether the other programs are useful without this program.
     pub(crate) optional: bool,
 }
 
-/// Loaded programs, some attached. They end with this, or with the process.
+/// Loaded programs, some attached. They end when this is dropped, or with the process.
 #[derive(Debug)]
 pub(crate) struct TracePrograms {
     pub(crate) object: Ebpf,
-    // Optional ones whose tracepoint this kernel lacks.
+    // Optional programs whose tracepoint this kernel lacks.
     pub(crate) lacking: Vec<ProgramAttachment>,
     attached: BTreeMap<&'static str, BtfTracePointLinkId>,
 }
@@ -83,7 +83,7 @@ impl TracePrograms {
         Ok(Self { object, lacking, attached: BTreeMap::new() })
     }
 
-    /// Attaches programs in order, except attached ones and those without tracepoint.
+    /// Attaches programs in order, except attached programs and programs without tracepoint.
     pub(crate) fn attach(
         &mut self,
         what: &'static str,

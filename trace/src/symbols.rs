@@ -8,7 +8,7 @@ const SYMBOLS: &str = "/proc/kallsyms";
 
 const RESTRICT: &str = "/proc/sys/kernel/kptr_restrict";
 
-// No function is longer; an address farther behind the last one is in none.
+// No function is longer; an address farther behind a function's begin is in no function.
 const LONGEST: u64 = 1 << 20;
 
 /// A function's name in the source, without suffixes of compiler clones: `.isra.0`, `.part.0`,
@@ -62,7 +62,7 @@ impl KernelSymbols {
         Ok(Self { functions: Known::unknown(hidden(host.read(RESTRICT).ok().as_deref())) })
     }
 
-    /// Unknown if there is none, or the kernel hides them.
+    /// Unknown if the address has no symbol, or the kernel hides addresses.
     pub fn name(&self, address: u64) -> Known<KernelSymbol> {
         let functions = match &self.functions {
             Known::Value(functions) => functions,
@@ -83,7 +83,7 @@ impl KernelSymbols {
             )
     }
 
-    /// Why no address has a symbol, if so.
+    /// The reason why no address has a symbol, if so.
     pub fn why_unknown(&self) -> Option<&str> {
         self.functions.why()
     }

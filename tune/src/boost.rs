@@ -1,9 +1,9 @@
 //! Steering, pinning and tuning of a running, unmodified UDP server from outside.
 //!
 //! An [`ObservedServer`] has the server's processes, threads, sockets and reuseport groups, and the
-//! threads that read each socket. A [`BoostPlan`] decides from that and the packet path which CPU's
-//! packets each socket receives and where its threads run. It is applied as a tune: journalled,
-//! verified and undoable. Nothing here prints.
+//! threads that read each socket. From these and the packet path, a [`BoostPlan`] decides which
+//! CPU's packets each socket receives and where its threads run. It is applied as a tune:
+//! journalled, verified and undoable. Nothing here prints.
 
 pub mod answers;
 pub mod catalog;

@@ -1,4 +1,4 @@
-//! Which device an interface's name means, so that a name that moved on is not mistaken for it.
+//! Identifies the device behind an interface's name, because the name can move to another device.
 
 use linerate_host::{Host, HostError};
 use serde::{Deserialize, Serialize};
@@ -15,16 +15,16 @@ pub struct NamedDevice {
     pub device: Option<String>,
 }
 
-/// The present state of a device.
+/// The current state of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceStatus {
-    /// It is there under its name.
+    /// The device exists under its name.
     Same,
-    /// It is there under this name.
+    /// The device exists under this name.
     Renamed(String),
-    /// It is not there, and neither is its name.
+    /// Neither the device nor its name exists.
     Gone,
-    /// It is not there, and its name is that of another device.
+    /// The device does not exist, and its name belongs to another device.
     Replaced,
 }
 
@@ -32,7 +32,7 @@ impl NamedDevice {
     /// The device that has this name now.
     ///
     /// # Errors
-    /// [`HostError`] where there is no such interface.
+    /// [`HostError`] if there is no such interface.
     pub fn observe(host: &Host, interface: &str) -> Result<Self, HostError> {
         let file = |name: &str| format!("/sys/class/net/{interface}/{name}");
         let index = host.read(&file("ifindex"))?;
@@ -48,12 +48,12 @@ impl NamedDevice {
         Ok(Self { interface: interface.to_owned(), index, address, device })
     }
 
-    /// Looks for it within the boot in which it was observed: by its index, unless another device
-    /// has that in another network namespace; and where a driver that was loaded again gave it a
-    /// new index, by where it is attached and its address.
+    /// Finds the device within the boot in which it was observed: by its index, unless another
+    /// device has this index in another network namespace. If a reloaded driver gave it a new
+    /// index, finds it by its attachment and address.
     ///
     /// # Errors
-    /// [`HostError`] where interfaces cannot be listed.
+    /// [`HostError`] if interfaces cannot be listed.
     pub fn whereabouts(&self, host: &Host) -> Result<DeviceStatus, HostError> {
         let names = host.list("/sys/class/net")?;
         let is_it = |name: &String| {

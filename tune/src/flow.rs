@@ -1,5 +1,5 @@
 //! A CPU for the packets of one service or virtual machine: a rule of the NIC directs them to a
-//! queue that interrupts this CPU, and the indirection table leaves that queue out.
+//! queue that interrupts this CPU, and the indirection table excludes that queue.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -103,8 +103,8 @@ impl fmt::Display for FlowMatch {
 }
 
 impl FlowMatch {
-    /// Rules as of `ethtool -N`, without their action: a port of all addresses requires one per
-    /// IP version.
+    /// Rules in the syntax of `ethtool -N`, without their action. A port of all addresses requires
+    /// one rule per IP version.
     fn rules(&self) -> Vec<String> {
         match self {
             Self::Ethernet { destination } => vec![format!("flow-type ether dst {destination}")],
@@ -171,7 +171,7 @@ impl<'a> FlowDraft<'a> {
     ) -> Result<(), FlowError> {
         let from = setting.read(self.host)?;
         if setting.same(&from, &to) {
-            // Others must leave it alone, too.
+            // Other programs must not change it, either.
             self.target.push(TargetSetting { setting, value: from });
         } else {
             let interrupts = match setting {
@@ -233,7 +233,7 @@ impl<'a> FlowDraft<'a> {
             let why = format!("{interface} accepts rules for flows only with this feature.");
             self.change(filters, SettingValue::new("on"), why, None)?;
         }
-        // Where several rules match, the one with the lowest location is first in most NICs.
+        // If several rules match, the rule with the lowest location is first in most NICs.
         let free = (0..).filter(|location| !taken.contains(location));
         for (text, location) in texts.iter().zip(free) {
             let rule = Setting::NtupleRule { interface: interface.clone(), location };
@@ -248,8 +248,8 @@ impl<'a> FlowDraft<'a> {
         self.own_table(queue)
     }
 
-    /// The vector of a queue that can interrupt the CPU: one that does already, else the last that
-    /// can be moved; queues of other rules last.
+    /// The vector of a queue that can interrupt the CPU: a vector that already does, or else the
+    /// last vector that can be moved. Queues of other rules come last.
     fn vector(&self, ruled: &BTreeSet<u32>) -> Result<&'a IrqVector, FlowError> {
         let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
         let none = |why: &str| FlowError::NoQueue { interface: interface.clone(), cpu, why: why.to_owned() };
@@ -322,7 +322,8 @@ impl<'a> FlowDraft<'a> {
         self.change(setting, to, why, Some("the other queues get the packets of this one"))
     }
 
-    /// Without rules of the NIC the packets that match cannot be told apart before the stack.
+    /// Without rules of the NIC, the matching packets cannot be separated from others before the
+    /// stack.
     fn all_by_rps(&mut self) -> Result<(), FlowError> {
         let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
         let queues = path.softirq.rps_queues(&interface);

@@ -1,8 +1,9 @@
 //! A process that undoes a tune when its time is over, or when the program that makes it is gone.
 //!
-//! It is started by the maker before the first change, and learns by the end of a pipe that the maker is gone, by the
-//! journal that the tune was confirmed or undone, and by a timer that its time is over. It lives in a session of its own
-//! and in the namespaces of the maker. Where it is killed too, the next verb of `tune` finds the tune overdue.
+//! The maker starts it before the first change. It learns from the end of a pipe that the maker is
+//! gone, from the journal that the tune was confirmed or undone, and from a timer that its time is
+//! over. It has a session of its own and is in the namespaces of the maker. If it is killed, too,
+//! the next `tune` command finds the tune overdue.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,11 +26,11 @@ use crate::transaction::{ChangeTarget, TuneError, UndoReport, boot_seconds, due,
 // Written by a guard once it watches.
 const READY: &str = "ready";
 
-/// A guard takes milliseconds to start; on a machine that is overloaded, more.
+/// A guard starts within milliseconds; on an overloaded machine it takes longer.
 const LONGEST_START: Duration = Duration::from_secs(30);
 
 /// A guard that watches. Dropping it reports that the maker has finished: a tune that has ended
-/// then waits for its time or its confirmation, any other is undone at once.
+/// then waits for its time or its confirmation, any other tune is undone at once.
 #[derive(Debug)]
 pub struct TuneGuard {
     /// Not waited for: it outlives the maker.
@@ -37,10 +38,11 @@ pub struct TuneGuard {
     _maker: ChildStdin,
 }
 
-/// Starts a guard and waits until it watches: this program with these arguments, which has to call [`run`].
+/// Starts a guard and waits until it watches. The guard is this program with these arguments, which
+/// must make it call [`run`].
 ///
 /// # Errors
-/// [`TuneError::NoGuard`]: then nothing may be changed that the guard was to undo.
+/// [`TuneError::NoGuard`]: then do not make the changes that the guard should undo.
 pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<TuneGuard, TuneError> {
     let no_guard = |why: io::Error| TuneError::NoGuard { why: why.to_string() };
     let mut command = Command::new("/proc/self/exe");
@@ -57,7 +59,7 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<TuneGuard,
     match first_line(OwnedFd::from(said)) {
         Ok(line) if line == READY => Ok(TuneGuard { child, _maker: maker }),
         answer => {
-            // It does not watch yet, and its state is unknown.
+            // The guard does not watch yet, and its state is unknown.
             let _ = child.kill();
             let _ = child.wait();
             Err(TuneError::NoGuard {
@@ -163,7 +165,7 @@ impl<'a> GuardWatch<'a> {
         found.ok_or(TuneError::NoSuchTune { tune: self.tune })
     }
 
-    /// Waits for any of the three.
+    /// Waits for the maker, the journal or the timer.
     fn wait(&mut self) -> Result<(), JournalError> {
         let failed = |errno: Errno| JournalError::File {
             path: self.store.journal_path().display().to_string(),

@@ -1,8 +1,8 @@
 //! The record of changes and intended changes: an append-only file.
 //!
 //! `DIR/journal` has one [`JournalRecord`] per line, each written and synced before the announced
-//! change. `DIR/lock` is locked by the one process that may append; readers need no lock. A journal
-//! is never rewritten: a tune of a hundred settings and its undo are about 150 KB of it.
+//! change. Only the process that locks `DIR/lock` may append; readers need no lock. A journal is
+//! never rewritten: a tune of a hundred settings and its undo are about 150 KB of it.
 
 mod error;
 mod line;

@@ -1,4 +1,4 @@
-//! Which CPUs the queues of interfaces go to, and the changes that have them go there.
+//! The CPUs of the queues of interfaces, and the changes that place the queues on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(crate) enum PlacementOwner {
 #[derive(Debug, Clone)]
 pub(crate) struct PlacementSetting {
     pub(crate) setting: Setting,
-    // The present value; `None` if unknown.
+    // The current value; `None` if unknown.
     pub(crate) from: Option<SettingValue>,
     pub(crate) to: SettingValue,
 }
@@ -56,13 +56,13 @@ pub(crate) fn placements(
     }
 }
 
-/// Has RPS of a spread be as it is.
+/// Sets RPS of a spread to its current state.
 pub(crate) fn keep_receive(path: &PacketPath, spread: &mut PacketSpread) {
     let queues = path.softirq.rps_queues(&spread.interface).iter();
     spread.receive = queues.filter_map(|item| Some((item.queue, item.cpus.value()?.clone()))).collect();
 }
 
-/// Has XPS of a spread be as it is.
+/// Sets XPS of a spread to its current state.
 pub(crate) fn keep_transmit(path: &PacketPath, spread: &mut PacketSpread) {
     let queues = path.transmit_of(&spread.interface).map_or(&[][..], |transmit| transmit.queues());
     let now = queues.iter().filter_map(|item| Some((item.queue, item.xps_cpus.value()?.as_ref()?.clone())));
@@ -152,7 +152,7 @@ pub(crate) fn shown(spread: &PacketSpread, cpus: &CpuPolicy) -> InterfaceLayout 
     InterfaceLayout { interface: spread.interface.clone(), queues: numbers.into_iter().map(queue).collect() }
 }
 
-/// The CPUs that take packets by these spreads, in the order in which they are used.
+/// The CPUs that process packets with these spreads, in the order of use.
 pub(crate) fn cpus(path: &PacketPath, spreads: &[PacketSpread], cpus: &CpuPolicy) -> Vec<u32> {
     let Some(all) = cpus.policy.cpus(path) else { return Vec::new() };
     let node = spreads.first().and_then(|spread| path.link_of(&spread.interface)?.node.value().copied()?);

@@ -1,11 +1,11 @@
 //! Files that make the settings of a tune persist over boots, and their removal.
 //!
 //! [`PersistFiles::of`] returns the files to write, so that they can be shown before.
-//! [`PersistFiles::write`] journals and writes them; [`unpersist`] removes exactly these files. Sysctls
-//! go to a file of sysctl.d(5), which systemd's udev rule applies again when an interface appears. All
-//! other settings go to a document that [`reapply`] applies, started by systemd units. No `.link` file
-//! is written: udev applies only the first that matches an interface, so that ours would replace the
-//! distribution's, which names interfaces.
+//! [`PersistFiles::write`] journals and writes them; [`unpersist`] removes exactly these files.
+//! Sysctls go to a file of sysctl.d(5), which systemd's udev rule applies again when an interface
+//! appears. All other settings go to a document that [`reapply`] applies, started by systemd units.
+//! No `.link` file is written: udev applies only the first file that matches an interface, so
+//! linerate's file would replace the distribution's file, which names interfaces.
 
 mod active;
 mod context;
@@ -40,7 +40,7 @@ pub const DOCUMENT_FILE: &str = "/etc/linerate/tune.json";
 #[serde(rename_all = "kebab-case")]
 pub enum InitSystem {
     Systemd,
-    /// Another one, which a person has to configure.
+    /// Another init system, which a person has to configure.
     Other,
 }
 

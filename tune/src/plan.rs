@@ -1,4 +1,4 @@
-//! Plans: the changes of a host, their reasons, and what they interrupt.
+//! Plans: the changes of a host, their reasons, and the interruptions that they cause.
 
 mod benefit;
 mod check;

@@ -35,7 +35,7 @@ pub struct TuneProfile {
     pub leave: BTreeMap<String, String>,
     /// Values that no finding requires.
     pub values: Vec<ProfileValue>,
-    /// The file it was read from, for who wants to copy it.
+    /// The text of its file, so that a user can copy it.
     pub text: String,
     /// Whether to plan changes although earlier steps are missing (`--anyway`).
     pub anyway: bool,
@@ -44,7 +44,7 @@ pub struct TuneProfile {
 /// The CPUs that receive packets, and the mechanism that selects them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuPolicy {
-    /// Which ones, and whether interrupts and RPS are set for that.
+    /// The CPUs, and whether interrupts and RPS are set for them.
     pub policy: SpreadPolicy,
     /// Whether CPUs are given transmit queues.
     pub xps: bool,
@@ -55,14 +55,14 @@ pub struct CpuPolicy {
 pub struct ProfileValue {
     /// The setting.
     pub knob: ProfileKnob,
-    /// The value, or the least or most that it is to be.
+    /// The value, or its lower or upper bound.
     pub to: ValueBound,
     pub why: String,
-    /// Where that is from.
+    /// The source of the reason.
     pub source: Option<String>,
     /// The risk.
     pub risk: Option<String>,
-    /// When it is left as it is.
+    /// Conditions under which the setting stays unchanged.
     pub unless: Vec<SkipCondition>,
 }
 
@@ -87,7 +87,8 @@ pub enum InterfaceKnob {
     InterruptModeration,
     /// Nanoseconds that packets are held back to be merged (`gro_flush_timeout`).
     GroFlushTimeout,
-    /// How often in a row polling may find nothing before interrupts are on again (`napi_defer_hard_irqs`).
+    /// Number of polls in a row without packets before interrupts are on again
+    /// (`napi_defer_hard_irqs`).
     NapiDeferHardIrqs,
     /// Whether kernel threads poll: 0 or 1 (`threaded`).
     ThreadedNapi,
@@ -105,11 +106,11 @@ pub enum ValueBound {
     AtMost(u64),
 }
 
-/// When a value is left as it is.
+/// A condition under which a setting stays unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SkipCondition {
-    /// A UDP socket takes merged datagrams (UDP_GRO).
+    /// A UDP socket accepts merged datagrams (UDP_GRO).
     MergedDatagrams,
     /// The host forwards packets, or the interface is a port of a bridge.
     Forwards,
@@ -135,7 +136,7 @@ pub enum FindingPolicy<'a> {
 /// Why a profile cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// There is none of this name.
+    /// No profile has this name.
     #[error(
         "no profile '{name}': there are {known}; a file of your own is named with a slash, as in ./{name}.toml"
     )]
@@ -158,15 +159,15 @@ const BUILTIN: [(&str, &str); 4] = [
 ];
 
 impl TuneProfile {
-    /// Names and texts of those that come with the program.
+    /// Names and texts of the built-in profiles.
     pub fn builtin() -> impl Iterator<Item = (&'static str, &'static str)> {
         BUILTIN.into_iter()
     }
 
-    /// The profile of this name that comes with the program.
+    /// The built-in profile with this name.
     ///
     /// # Errors
-    /// [`ProfileError::NoSuch`] with the names there are.
+    /// [`ProfileError::NoSuch`] with the existing names.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let Some((_, text)) = BUILTIN.iter().find(|(known, _)| *known == name) else {
             let known: Vec<&str> = BUILTIN.iter().map(|(known, _)| *known).collect();

@@ -1,4 +1,4 @@
-//! Results of `linerate tune`: what was applied and what was written to persist.
+//! Results of `linerate tune`: the applied changes, and the files that make them persist.
 
 use linerate_host::finding::{Finding, Severity};
 use linerate_host::{Diagnosis, Known, Setting};

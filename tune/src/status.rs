@@ -288,7 +288,8 @@ impl StatusReader<'_> {
     }
 }
 
-/// The value of the tune that is in effect: the last one, or the one before if the last was not made.
+/// The value of the tune that is in effect: the last value, or the value before if the last change
+/// was not made.
 fn in_effect<'a>(held: &'a TrackedSetting, now: &SettingValue) -> Option<&'a SettingValue> {
     let same =
         |value: &&SettingValue| held.setting.same(value, now) && !held.setting.same(value, &held.first);

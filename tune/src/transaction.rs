@@ -170,7 +170,7 @@ impl<'w> TuneTransaction<'w> {
         Ok(self.writer.keep_plan(self.id, plan)?)
     }
 
-    /// Changes a setting, independent of its present value.
+    /// Changes a setting, independent of its current value.
     ///
     /// # Errors
     ///
@@ -327,7 +327,8 @@ impl<'w> TuneTransaction<'w> {
         }
         match held.filter(|held| held.wanted.is_some()).map(|held| &held.expected) {
             Some(ExpectedValue::OneOf(values)) => Err(since(values.last().unwrap_or(now))),
-            // Others may change a setting that the tune only resets, but not one that the plan read.
+            // Other programs may change a setting that the tune only resets, but not a setting that
+            // the plan read.
             _ => match planned {
                 Some(planned) if !setting.same(planned, now) => Err(since(planned)),
                 _ => Ok(()),
@@ -380,7 +381,7 @@ impl<'w> TuneTransaction<'w> {
     }
 }
 
-/// Restores a setting whose write was refused or half obeyed, and returns its value.
+/// Restores a setting whose write was refused or applied only in part, and returns its value.
 fn put_back<T: ChangeTarget>(target: &T, setting: &Setting, from: &SettingValue) -> Option<SettingValue> {
     let found = target.read(setting).ok()?;
     if found == *from {
@@ -399,7 +400,7 @@ fn refusal(error: &SettingError, from: &SettingValue, found: Option<&SettingValu
     }
 }
 
-// Records as long as those of a change and its undo, for reserving space.
+// Records as long as the records of a change and its undo, for reserving space.
 fn room_for(tune: u64, setting: &Setting, value: &SettingValue) -> Vec<JournalRecord> {
     let change = JournalRecord::Intent {
         tune,

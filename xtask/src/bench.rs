@@ -96,7 +96,7 @@ pub(crate) fn echo_load(
         .backend(GeneratorBackend::Xdp)
 }
 
-/// 0 1 2 in even rounds, 2 1 0 in odd ones.
+/// The order 0 1 2 in even rounds, 2 1 0 in odd ones.
 fn alternated(count: usize, round: u32) -> Box<dyn Iterator<Item = usize>> {
     if round.is_multiple_of(2) { Box::new(0..count) } else { Box::new((0..count).rev()) }
 }

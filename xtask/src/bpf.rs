@@ -9,10 +9,10 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use sha2::{Digest as _, Sha256};
 
-/// The compiler that objects are built with: another version makes other bytes.
+/// The compiler for the objects. Another version produces other bytes.
 const CLANG: &str = "clang-19";
 
-/// Takes DWARF out of an object and leaves BTF in.
+/// Removes DWARF from an object and keeps BTF.
 const STRIP: &str = "llvm-strip-19";
 
 // The hashes of each source and object, one line each.
@@ -101,7 +101,7 @@ fn compiler(folder: &Path) -> Command {
     command
 }
 
-/// The source and the headers of ours that it includes, sorted by name.
+/// The source and our headers that it includes, sorted by name.
 fn included(folder: &Path, source: &str) -> anyhow::Result<Vec<PathBuf>> {
     let rule = run(compiler(folder).args(["-MM", source]))?;
     let mut files: Vec<PathBuf> = rule

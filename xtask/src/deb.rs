@@ -33,7 +33,7 @@ pub(crate) struct DebCommand {
 
 struct PackagePaths {
     root: PathBuf,
-    /// Cargo's, wherever that is.
+    /// Cargo's target directory, which may be anywhere.
     target: PathBuf,
 }
 
@@ -79,7 +79,7 @@ impl PackagePaths {
     }
 
     fn write_manual(&self) -> Result<()> {
-        // A page of a command that is gone must not stay.
+        // Removes the pages of commands that no longer exist.
         let directory = self.target.join("release/man");
         if directory.exists() {
             fs::remove_dir_all(&directory).with_context(|| format!("remove {}", directory.display()))?;
@@ -110,7 +110,8 @@ impl PackagePaths {
         Ok(package)
     }
 
-    /// cargo-deb, of our version, installed below the target directory where it is missing.
+    /// The path of cargo-deb in the pinned version. Installs it below the target directory if it is
+    /// missing.
     fn cargo_deb(&self) -> Result<PathBuf> {
         let tools = self.target.join("tools");
         let program = tools.join("bin/cargo-deb");
@@ -119,7 +120,8 @@ impl PackagePaths {
         {
             return Ok(program);
         }
-        // Built quickly: it packs for a second. It brings its own xz; with the system's, version 3.8.0 hung.
+        // A debug build, because packing takes only a second. cargo-deb builds its own xz, because
+        // version 3.8.0 hung with the system's.
         let mut install = cargo();
         install.args(["install", "cargo-deb", "--version", CARGO_DEB, "--locked", "--debug", "--force"]);
         run(install.arg("--root").arg(tools).env_remove("CARGO_TARGET_DIR").current_dir(&self.target))?;
@@ -144,7 +146,7 @@ fn check_changelog(root: &Path, version: &str) -> Result<()> {
     Ok(())
 }
 
-// Runs a command whose output the user sees.
+// Runs a command with visible output.
 fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("run {}", shown(command)))?;
     ensure!(status.success(), "{}: {status}", shown(command));

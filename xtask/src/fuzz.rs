@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: libFuzzer on the stable toolchain.
 //!
-//! `cargo fuzz` asks the compiler for coverage with `-Z` options, which need nightly. The LLVM pass behind them can be
-//! had with stable `-C` options, and libFuzzer with the address sanitizer left out works the same.
+//! `cargo fuzz` enables coverage with `-Z` options of the compiler, which require nightly. Stable
+//! `-C` options run the same LLVM pass, and libFuzzer works the same without the address sanitizer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) struct Fuzz {
     more: Vec<String>,
 }
 
-/// What cargo-fuzz passes, without what only nightly takes.
+/// The flags of cargo-fuzz, without those that require nightly.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1 -Cdebug-assertions";
@@ -117,8 +117,8 @@ impl Job<'_> {
     }
 }
 
-/// Removes files of a directory until the rest is what may be kept: the first, since libFuzzer begins with what adds most. How many
-/// went.
+/// Removes the last files of a directory until the rest is within the limits. libFuzzer writes the
+/// inputs that add most first. Returns the number of removed files.
 fn trim(directory: &Path) -> Result<usize> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))? {
@@ -153,11 +153,11 @@ fn targets(directory: &Path) -> Result<Vec<String>> {
     Ok(targets)
 }
 
-/// Builds targets; each with its program.
+/// Builds targets. Returns the path of each target's program.
 fn build(directory: &Path, targets: Vec<String>) -> Result<Vec<(String, PathBuf)>> {
     let mut cargo = programs::cargo();
     cargo.args(["build", "--release", "--message-format=json-render-diagnostics"]);
-    // With a target named, build scripts and macros are built without the flags below.
+    // With `--target`, build scripts and macros are built without the flags below.
     cargo.args(["--target", &host()?]).arg("--manifest-path").arg(directory.join("Cargo.toml"));
     cargo.args(targets.iter().flat_map(|target| ["--bin", target]));
     let output = cargo.env("RUSTFLAGS", FLAGS).stderr(Stdio::inherit()).output().context("starting cargo")?;
@@ -171,7 +171,7 @@ fn build(directory: &Path, targets: Vec<String>) -> Result<Vec<(String, PathBuf)
     targets.into_iter().map(built).collect()
 }
 
-/// The triple of the machine this runs on.
+/// The triple of this machine.
 fn host() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").output().context("asking rustc for its host")?;

@@ -1,7 +1,8 @@
-//! `cargo xtask guest`: a machine of many CPUs, two NUMA nodes and NICs with many queues, played by QEMU.
+//! `cargo xtask guest`: a machine of many CPUs, two NUMA nodes and NICs with many queues, emulated
+//! by QEMU.
 //!
-//! It boots Debian's kernel from the memory of the host's own programs: nothing is installed, and its wires end in a
-//! network namespace. See guest/README.md.
+//! It boots Debian's kernel with an initramfs of the host's own programs. Nothing is installed, and
+//! its wires end in a network namespace. See guest/README.md.
 
 mod balance;
 mod checks;
@@ -31,13 +32,13 @@ use machine::{GuestVariant, TO_VIRTIO};
 use session::{GuestSession, OutputSinks};
 use traffic::{FlowCount, GuestTraffic};
 
-// Exit status if the guest itself failed instead of its command (as of env and timeout).
+// Exit status if the guest failed instead of its command (the same as in env and timeout).
 const GUEST_FAILED: u8 = 125;
 
-// Boots of a machine until all of its CPUs run.
+// Maximum number of boots until all CPUs of a machine run.
 const BOOTS: u32 = 4;
 
-/// A program on each CPU.
+/// Runs a program on each CPU.
 const ON_EACH_CPU: &str = "
 for cpu in $(seq 0 $(($(nproc) - 1))); do taskset -c $cpu true & done
 wait
@@ -97,7 +98,7 @@ pub(crate) struct GuestParts {
     deadline: u64,
 }
 
-/// A requirement of the guest that is missing. Other errors are failures.
+/// A missing requirement of the guest. Other errors are failures.
 #[derive(Debug)]
 struct GuestUnavailable(String);
 
@@ -111,7 +112,7 @@ impl std::error::Error for GuestUnavailable {}
 
 struct PreparedGuest {
     kernel: UnpackedKernel,
-    /// A file without a name, which ends with this process.
+    /// A file without a name, which is removed when this process ends.
     image: File,
 }
 
@@ -218,7 +219,7 @@ impl GuestParts {
         let prepared = self.prepare()?;
         let host = session::make_host(variant)?;
         let mut command = session::qemu(&prepared, variant, "guest.shell quiet")?;
-        // Ctrl-A x ends it.
+        // Ctrl-A x ends QEMU.
         command.args(["-display", "none", "-serial", "mon:stdio"]);
         let status = host.receiver().spawn(command)?.wait()?;
         Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(GUEST_FAILED))
@@ -243,7 +244,7 @@ impl GuestParts {
     }
 }
 
-/// `guest` in the target directory that `command` was built in.
+/// The directory `guest` in the target directory in which `command` was built.
 fn cache(command: &Path) -> anyhow::Result<PathBuf> {
     let target = command.ancestors().nth(2).context("the command is in no target directory")?;
     Ok(target.join("guest"))

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::programs::{cargo, find};
 
-/// The archive may not be larger.
+/// The largest size of the archive.
 const LARGEST_BYTES: u64 = 40_000_000;
 const TARGET: &str = target();
 /// Commands, and the capabilities that docs/containers.md names for them.
@@ -30,7 +30,7 @@ const TRIALS: [(&str, &str); 7] = [
     ("load 127.0.0.1:9 --rate 10 --duration 0.2 --no-reply --quiet", ""),
     ("tune apply --plan /var/lib/plan.json --yes", ",+net_admin"),
 ];
-/// A change that only the network namespace of the trials sees.
+/// A change that is visible only in the network namespace of the trials.
 const PLAN: &str = r#"{"schema": "linerate.plan/1", "version": "0.1.0", "goal": "trial", "devices": [], "cpus": [],
  "layouts": [], "agreements": [], "left": [], "changes": [{"setting": {"sysctl": "net.ipv4.ip_default_ttl"}, "from": "64",
  "to": "63", "why": "a trial", "findings": [], "effect": null, "source": null, "risk": null, "interrupts": "nothing",
@@ -71,7 +71,8 @@ impl ImageCommand {
     }
 }
 
-/// With a target, so that the flags do not apply to build scripts and macros, which are loaded.
+/// Builds with a target, so that the flags do not apply to build scripts and macros, which are
+/// loaded dynamically.
 fn build() -> Result<PathBuf> {
     let output = cargo()
         .args(["build", "--quiet", "--locked", "--release", "--package", "linerate", "--target", TARGET])
@@ -168,8 +169,8 @@ fn descriptor(media_type: &str, data: &[u8]) -> Value {
     json!({ "mediaType": media_type, "digest": format!("sha256:{}", digest(data)), "size": data.len() })
 }
 
-/// Runs the image's program with the named capabilities only. What looks at the host runs in the image's root, with the
-/// host's root at /host.
+/// Runs the image's program with only the named capabilities. Commands that read the host run in
+/// the image's root, with the host's root at /host.
 fn try_image(layer: &[u8]) -> Result<()> {
     const AROUND: &str = r#"
 set -eu

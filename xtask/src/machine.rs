@@ -1,4 +1,4 @@
-//! The machine that a chore runs on.
+//! The machine on which a chore runs.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! The workspace's programs, built by cargo.
 //!
-//! Always all of them together: cargo chooses the features of dependencies by the packages of a
-//! build, and would build most of them once more for a single package.
+//! All programs are always built together, because cargo chooses the features of dependencies by
+//! the packages of a build, and would rebuild most dependencies for a single package.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

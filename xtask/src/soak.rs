@@ -1,5 +1,6 @@
-//! `cargo xtask soak`: a server at four fifths of its capacity, while its interface goes down and up, the MTU changes, a worker
-//! panics, and ports come and go. At the end its memory is as it was, every worker answers, and every request has a fate.
+//! `cargo xtask soak`: runs a server at four fifths of its capacity, while its interface goes down
+//! and up, the MTU changes, a worker panics, and ports open and close. At the end its memory is as
+//! before, every worker answers, and every request has a fate.
 
 mod accounting;
 mod counters;
@@ -37,13 +38,14 @@ const FLOWS: usize = 64;
 // Load as a share of the server's capacity.
 const LOAD: f64 = 0.8;
 
-/// How often a capacity is looked for.
+/// Maximum number of searches for a capacity.
 const SEARCHES: u32 = 3;
 
 // Time for a server to answer all flows after an event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest wait for answers at the end of a round. It ends earlier when no answer arrives for a tenth to a quarter of it.
+/// The longest wait for answers at the end of a round. The wait ends earlier when no answer arrives
+/// for a tenth to a quarter of this time.
 const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
@@ -84,7 +86,7 @@ struct SoakObservation {
     memory: Vec<f64>,
     events: [u32; SoakEvent::ALL.len()],
     accounting: SoakAccounting,
-    /// Requests of ours that made a worker panic.
+    /// Requests of this chore that made a worker panic.
     poison: u64,
     total: Counts,
     elapsed: Duration,
@@ -144,7 +146,7 @@ impl SoakCommand {
         Ok(machine::exit_code(report.kept()))
     }
 
-    /// Goes on until the time is over.
+    /// Runs rounds until the time is over.
     fn rounds(
         &self,
         lab: &Lab,
@@ -218,7 +220,7 @@ fn find_capacity(generator: &mut dyn Generator) -> anyhow::Result<f64> {
         confirm: 1,
         ..SearchOptions::default()
     };
-    // While others keep the machine's CPUs no rate holds; that passes.
+    // While other programs use the machine's CPUs, no rate holds. This passes.
     for _ in 0..SEARCHES {
         let capacity = capacity::search(generator, &search)?.transactions_per_second;
         if capacity > 0.0 {

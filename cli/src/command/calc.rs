@@ -102,8 +102,7 @@ impl CalcArgs {
         let Some(frame) = self.frame else {
             return Ok(of(self.payload)?);
         };
-        // The bytes of a frame besides its payload are visible in any frame that is too long for
-        // padding.
+        // A frame that is too long for padding shows the bytes of a frame besides its payload.
         let sample = of(1_000)?.with_mtu(wire::ETHERNET_MTU_BYTES)?;
         let headers = (sample.wire_bits() / 8 - wire::FRAME_OVERHEAD_BYTES - 1_000) as u32;
         let shortest = headers.max(SHORTEST_FRAME_BYTES as u32);

@@ -32,7 +32,7 @@ pub(crate) struct CompareArgs {
     tolerance: Option<f64>,
 }
 
-/// The results that a comparison is asked for.
+/// The results to compare, and the smallest difference that counts.
 #[derive(Debug)]
 pub(crate) struct ComparedPaths<'a> {
     paths: [&'a Path; 2],
@@ -40,7 +40,7 @@ pub(crate) struct ComparedPaths<'a> {
 }
 
 impl CompareArgs {
-    // `None` if a measurement is asked for.
+    // `None` without `--compare`.
     pub(crate) fn paths(&self) -> Option<ComparedPaths<'_>> {
         let [old, new] = self.compare.as_slice() else { return None };
         Some(ComparedPaths { paths: [old, new], tolerance: self.tolerance })
@@ -48,7 +48,7 @@ impl CompareArgs {
 }
 
 impl ComparedPaths<'_> {
-    /// Runs and searches of `load`.
+    /// Compares runs, ramps and searches of `load`.
     pub(crate) fn loads(&self, targets: &ResultTargets) -> Result<ExitCode> {
         let [old, new] = [load::read(self.paths[0])?, load::read(self.paths[1])?];
         self.same_method([&old.method, &new.method])?;
@@ -60,7 +60,7 @@ impl ComparedPaths<'_> {
         self.write(&old.host, Envelope::new(new.host, origin::unix_seconds(), comparison), targets)
     }
 
-    /// The steps that two ladders have in common.
+    /// Compares the steps that two ladders have in common.
     pub(crate) fn ladders(&self, targets: &ResultTargets) -> Result<ExitCode> {
         let [old, new] = [self.paths[0], self.paths[1]].map(Envelope::<LadderReport>::read);
         let (old, new) = (old?, new?);
@@ -81,7 +81,7 @@ impl ComparedPaths<'_> {
         self.write(&old.host, Envelope::new(new.host, origin::unix_seconds(), comparison), targets)
     }
 
-    /// Two costs of packets. Their time per packet is judged.
+    /// Compares two costs of packets. The verdict is about their time per packet.
     pub(crate) fn costs(&self, targets: &ResultTargets) -> Result<ExitCode> {
         let [old, new] = [self.paths[0], self.paths[1]].map(Envelope::<CostResult>::read);
         let (old, new) = (old?, new?);

@@ -9,7 +9,7 @@ use clap_complete::env::{CompleteEnv, Shells};
 
 use crate::output;
 
-/// The variable with which the shell functions ask this program for the words that fit.
+/// The variable with which the shell functions request the matching words from this program.
 const REQUEST_VARIABLE: &str = "LINERATE_COMPLETE";
 
 /// Arguments of `linerate completions`.
@@ -31,7 +31,7 @@ impl CompletionsArgs {
     }
 }
 
-/// Prints the words that fit and exits, if a shell function asks for them.
+/// Prints the matching words and exits, if a shell function requests them.
 pub(crate) fn answer_shell() {
     CompleteEnv::with_factory(crate::tree).var(REQUEST_VARIABLE).complete();
 }

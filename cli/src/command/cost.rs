@@ -1,4 +1,4 @@
-//! `linerate cost`: what packet processing takes from each CPU, and from each process.
+//! `linerate cost`: the CPU time that packet processing takes from each CPU and each process.
 
 mod scope;
 
@@ -24,9 +24,9 @@ use crate::render::text;
 use crate::view::cost::{LIVE_HEADER, interval_document, live_line};
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
-/// Time in which the CPU with most packets is determined.
+/// Duration of the search for the CPU with most packets.
 const SCOUTING: Duration = Duration::from_millis(300);
-/// Between two prints of `--watch`.
+/// Interval between two outputs of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Moves to the top left of a terminal and clears it.
 const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[J";
@@ -176,7 +176,8 @@ impl CostArgs {
         }
     }
 
-    /// Prints each interval until a signal arrives or the time is over: in place on a terminal, else a line each.
+    /// Prints each interval until a signal arrives or the time is over: in place on a terminal,
+    /// otherwise one line per interval.
     fn follow(&self, session: &mut CostSession, host: &Host, interrupt: &InterruptFlag) -> Result<()> {
         let terminal = std::io::stdout().is_terminal();
         let begin = Instant::now();
@@ -202,7 +203,7 @@ impl CostArgs {
     }
 }
 
-/// Reports on standard error that the measurement began.
+/// Reports on standard error that the measurement has begun.
 fn announce(cpus: &CpuSet, duration: Option<Duration>) {
     let which = if cpus.len() == 1 { "CPU" } else { "CPUs" };
     match duration {
@@ -225,7 +226,7 @@ fn grouping() -> impl TypedValueParser<Value = VictimGrouping> {
     })
 }
 
-/// From a tenth of a second to a day.
+/// Parses seconds, from a tenth of a second to a day.
 fn seconds(text: &str) -> Result<Duration> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
     seconds

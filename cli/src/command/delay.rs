@@ -118,7 +118,7 @@ impl DelayArgs {
     }
 }
 
-/// From a tenth of a second to a day.
+/// Parses seconds, from a tenth of a second to a day.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
     seconds
@@ -126,7 +126,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("'{text}' is not a number of seconds from 0.1 to 86400"))
 }
 
-/// `50ms` or `2s`.
+/// Parses a window such as `50ms` or `2s`.
 fn window(text: &str) -> Result<Duration, String> {
     let number = |digits: &str, unit: f64| digits.trim().parse::<f64>().ok().map(|number| number * unit);
     let seconds = match text.strip_suffix("ms") {

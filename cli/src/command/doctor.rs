@@ -1,4 +1,4 @@
-//! `linerate doctor`: what is wrong along the packet path, worst first. Changes nothing.
+//! `linerate doctor`: problems along the packet path, worst first. Changes nothing.
 
 pub(super) mod arguments;
 mod capture;
@@ -57,7 +57,7 @@ enum DoctorOutput {
     NodeProblemDetector,
 }
 
-/// node-problem-detector cuts messages there unless it is told otherwise.
+/// node-problem-detector cuts longer messages by default.
 const LONGEST_MESSAGE: usize = 80;
 
 #[derive(Debug, Subcommand)]
@@ -76,7 +76,7 @@ impl DoctorArgs {
         }
         let outcome = self.diagnose();
         if let (Err(error), DoctorOutput::NodeProblemDetector) = (&outcome, self.output) {
-            // Standard output is the message of the status Unknown, too.
+            // Standard output is also the message of the status Unknown.
             output::print(&line(&output::one_line(error)))?;
         }
         outcome

@@ -71,7 +71,8 @@ impl DropsArgs {
     }
 }
 
-// The generator's counts. If they are missing because the command that should write them failed, that is the error.
+// The generator's counts. If they are missing because the command that should write them failed,
+// returns the error of the command.
 fn said(load: Option<&LoadFile>, ended: Option<&EndedCommand>) -> Result<Option<GeneratorSaid>> {
     let said = load.map(LoadFile::read).transpose();
     if let (Err(_), Some(ended)) = (&said, ended) {
@@ -82,7 +83,8 @@ fn said(load: Option<&LoadFile>, ended: Option<&EndedCommand>) -> Result<Option<
 
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-// Prints the losses of each second until the workload ends: on standard output if that is for text, else on standard error.
+// Prints the losses of each second until the workload ends: on standard output if it is for text,
+// otherwise on standard error.
 fn watch(
     session: &mut DropsSession,
     workload: &ConcurrentWorkload,

@@ -20,7 +20,7 @@ use crate::quantity;
 // The default address. No other exporter in Prometheus' list of ports uses 9853.
 const LISTEN: &str = "127.0.0.1:9853";
 
-/// How often a file is written unless somebody says otherwise.
+/// Default interval between two writes of a file.
 const EVERY: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ pub(crate) struct ExportArgs {
     format: ExportedFile,
 }
 
-/// What is not read from counters of the path.
+/// Optional metrics that require tracing or create many series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TracedMetrics {
     /// Dropped UDP packets by the kernel's reason; requires CAP_BPF and CAP_PERFMON
@@ -90,7 +90,7 @@ impl ExportArgs {
         let host = self.host()?;
         self.check_interfaces(&host)?;
         let interrupt = InterruptFlag::install()?;
-        // Before anything is read, which takes a moment.
+        // Binds before the host is read, because reading takes time.
         let server = address.map(bind).transpose()?;
         let exporter = Exporter::new(host, &self.options());
         for (collector, why) in exporter.unavailable_collectors() {
@@ -109,7 +109,7 @@ impl ExportArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Serves and writes until a signal comes.
+    /// Serves and writes until a signal arrives.
     fn work(
         &self,
         server: Option<&HttpServer>,
@@ -127,7 +127,7 @@ impl ExportArgs {
                 && next <= Instant::now()
             {
                 replace(file, pages)?;
-                // One that took too long is not made up for.
+                // A write that took too long is not repeated.
                 next = (next + every).max(Instant::now());
             }
             let left = self.textfile.is_some().then(|| next.saturating_duration_since(Instant::now()));
@@ -150,7 +150,7 @@ impl ExportArgs {
         }
     }
 
-    /// Where to listen, if anywhere.
+    /// The address to listen on; `None` for no server.
     fn address(&self) -> Result<Option<SocketAddr>> {
         let by_default = !self.once && self.textfile.is_none();
         let Some(address) = self.listen.or_else(|| by_default.then(|| LISTEN.parse().ok()).flatten()) else {

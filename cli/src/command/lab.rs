@@ -112,7 +112,7 @@ impl LabRunArgs {
             recipe.no_reply |= self.no_reply;
         }
         let config = LadderConfig { queues: self.queues, server, ..config };
-        // Before any thread starts.
+        // A user namespace must be entered before any thread starts.
         let privilege = match userns::enter_if_needed() {
             LabPrivilege::Forbidden { why, how_to_allow } => {
                 bail!("a lab needs root or an unprivileged user namespace, and {why}; {how_to_allow}")

@@ -77,11 +77,11 @@ pub(crate) struct LadderArgs {
     agreement: ConsentMode,
 }
 
-/// What is known of the generators before the run.
+/// Facts about the generators, known before the run.
 struct ReachedHosts {
     /// CPUs of the smallest host.
     fewest_cpus: usize,
-    /// Addresses that they send from.
+    /// Source addresses of the generators.
     sources: Vec<IpAddr>,
 }
 
@@ -99,7 +99,7 @@ impl LadderArgs {
         let config = self.config()?;
         let duration = config.run.duration;
         let store = self.place.store();
-        // A lock that is held is an error before anything is read or connected.
+        // If another process holds the lock, fails before anything is read or connected.
         drop(store.lock()?);
         let interrupt = InterruptFlag::install()?;
         let prepared = host_run::prepare(config)?;
@@ -145,7 +145,8 @@ impl LadderArgs {
         })
     }
 
-    /// The running server, if one is measured. A mistake in the workload is an error before anything is connected.
+    /// The running server, if one is measured. Reports a mistake in the workload before anything is
+    /// connected.
     fn running_server(&self) -> Result<Option<RunningServerConfig>> {
         let Some((port, workload)) = self.port.zip(self.workload.as_ref()) else { return Ok(None) };
         Ok(Some(RunningServerConfig { port, workload: workload.contents()? }))
@@ -165,7 +166,7 @@ impl LadderArgs {
         self.reaching.options(&self.from, load)
     }
 
-    /// Connects to all hosts before the question.
+    /// Connects to all hosts before the prompt.
     fn reach(&self, options: &remote::RemoteOptions) -> Result<ReachedHosts> {
         let generators = RemoteGenerators::start(options.clone())?;
         for warning in generators.warnings() {
@@ -218,7 +219,7 @@ fn run_prepared(
     interrupt: &InterruptFlag,
     progress: &mut RunProgress,
 ) -> Result<HostRunResult> {
-    // The guard changes its working directory.
+    // The path must be absolute, because the guard changes its working directory.
     let directory = store.directory().canonicalize().context("the journal's directory is gone")?;
     let guard = |tune: u64| -> Vec<OsString> {
         let words = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);

@@ -101,7 +101,8 @@ impl LadderRunArgs {
         self.list.then(|| list_steps(targets.json.as_ref())).transpose()
     }
 
-    /// The configuration. Steps that only a server program has are left out unless one is measured.
+    /// The configuration. By default, leaves out steps that require a server program unless one is
+    /// measured.
     pub(crate) fn config(&self, quick: RunTiming, full: RunTiming, program: bool) -> Result<LadderConfig> {
         let steps = match &self.steps {
             Some(names) => step::select(names.iter().map(String::as_str))?,

@@ -138,5 +138,5 @@ impl LoadArgs {
     }
 }
 
-/// Flows where nothing asks for more.
+/// Least number of flows by default.
 const DEFAULT_FLOWS: usize = 16;

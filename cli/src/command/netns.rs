@@ -1,4 +1,4 @@
-//! `--netns`: which network namespace a command looks at.
+//! `--netns`: the network namespace of a command.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -23,12 +23,13 @@ pub(crate) struct NetnsArgs {
 }
 
 impl NetnsArgs {
-    /// Enters the namespace, and has `/sys` show its devices, also where the command was started in
-    /// a namespace with the `/sys` of another (`nsenter --net`). Namespaces are a thread's: this
-    /// comes before any other thread starts.
+    /// Enters the namespace and makes `/sys` show its devices, also if the command was started with
+    /// the `/sys` of another namespace (`nsenter --net`). Namespaces belong to threads, so this
+    /// must be called before any other thread starts.
     ///
     /// # Errors
-    /// Where there is no such namespace, it may not be entered, or `/sys` is that of another.
+    /// If the namespace does not exist or cannot be entered, or `/sys` belongs to another
+    /// namespace.
     pub(super) fn enter(&self) -> Result<()> {
         if let Some(root) = &self.host_root {
             let shown = root.display();
@@ -45,8 +46,8 @@ impl NetnsArgs {
     }
 }
 
-/// Enters the namespace that a tune was made in: undone elsewhere, it would meet interfaces and sysctls
-/// of the same names that are others. The tune is the latest that is in effect, unless told which.
+/// Enters the network namespace in which a tune was made, because interfaces and sysctls of the
+/// same names are different ones in another namespace. Without a number, the latest tune in effect.
 ///
 /// # Errors
 /// As [`NetnsArgs::enter`].

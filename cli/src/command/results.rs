@@ -20,7 +20,7 @@ pub(crate) struct ResultArgs {
     html: Option<String>,
 }
 
-/// Where the result is wanted.
+/// The requested outputs of a result.
 #[derive(Debug)]
 pub(crate) struct ResultTargets {
     pub(crate) json: Option<OutputTarget>,
@@ -30,7 +30,7 @@ pub(crate) struct ResultTargets {
 }
 
 impl ResultArgs {
-    /// Where to, found out before the work.
+    /// The requested outputs, checked before the work.
     pub(crate) fn targets(&self) -> Result<ResultTargets> {
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let html = OutputTarget::from_option(self.html.as_deref())?;
@@ -47,7 +47,7 @@ impl ResultTargets {
         self.write_as(envelope, false)
     }
 
-    /// The same, with everything in the text if `full`.
+    /// As [`write`](Self::write), with everything in the text if `full`.
     pub(crate) fn write_as<T: CommandResult>(&self, envelope: &Envelope<T>, full: bool) -> Result<()> {
         if let Some(target) = &self.json {
             if T::IS_COMPACT { target.write_compact_json(envelope)? } else { target.write_json(envelope)? }

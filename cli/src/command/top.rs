@@ -93,7 +93,7 @@ impl TopArgs {
         session::live(&self, record, interrupt).map(|()| ExitCode::SUCCESS)
     }
 
-    /// Opens the host that is looked at, and reads it whole.
+    /// Opens the observed host and reads it completely.
     fn open(&self) -> Result<LiveHost> {
         let asked = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };
         let Some(root) = &self.root else { return Ok(LiveHost::open(SnapshotSource::here(), asked)) };

@@ -1,4 +1,4 @@
-//! Charts of a document, in values: the renderer places them.
+//! Charts of a document as values, which the renderer places.
 
 /// Bars of segments next to each other, over a common scale.
 #[derive(Debug, Clone, Default)]
@@ -8,14 +8,14 @@ pub(crate) struct BarChart {
     /// The meaning of a bar's tick, for the legend.
     pub(crate) tick_legend: Option<&'static str>,
     pub(crate) bars: Vec<StackedBar>,
-    /// Below the chart; may be empty.
+    /// Text below the chart; may be empty.
     pub(crate) caption: String,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StackedBar {
     pub(crate) name: String,
-    /// In small print below the name; may be empty.
+    /// Small print below the name; may be empty.
     pub(crate) name_aside: String,
     /// The figure in words, to the right.
     pub(crate) value: String,
@@ -32,7 +32,7 @@ pub(crate) struct StackedBar {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BarSegment {
     pub(crate) fill: SegmentFill,
-    /// Of the whole width, 0 to 1.
+    /// Share of the whole width, 0 to 1.
     pub(crate) share: f64,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct RangeChart {
     /// The quantity on the axis: `transactions per second`.
     pub(crate) axis: &'static str,
     pub(crate) scale: ChartScale,
-    /// Values that the axis has to include besides those in the rows.
+    /// Values that the axis must include besides those in the rows.
     pub(crate) include: Vec<f64>,
     // Ticks of a logarithmic axis at most.
     pub(crate) ticks: usize,
@@ -81,14 +81,14 @@ pub(crate) struct RangeChart {
     pub(crate) rows: Vec<RangeRow>,
 }
 
-/// Room that a chart's rows leave for words.
+/// The space for words next to a chart's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeLayout {
     /// A value with its uncertainty, and a badge.
     Comparison,
     /// Several figures.
     Figures,
-    // One short figure; drawn in another colour, because others measured it.
+    // One short figure; drawn in another colour, because other people measured it.
     Published,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct RangeRow {
     pub(crate) label: String,
     /// The row in one sentence, for screen readers and tooltips.
     pub(crate) description: String,
-    /// Why there is nothing to show.
+    /// Reason why there is nothing to show.
     pub(crate) skipped: Option<String>,
     /// Ends of the line.
     pub(crate) span: Option<(f64, f64)>,
@@ -130,7 +130,7 @@ pub(crate) struct Badge {
     pub(crate) sign: &'static str,
     pub(crate) words: String,
     pub(crate) ratio: String,
-    /// Of the ratio; may be empty.
+    /// Interval of the ratio; may be empty.
     pub(crate) interval: String,
     /// The name of the compared row.
     pub(crate) against: String,
@@ -152,7 +152,7 @@ pub(crate) struct LineChart {
 pub(crate) struct LineAxis {
     pub(crate) name: &'static str,
     pub(crate) scale: ChartScale,
-    /// Values that the axis has to include besides those of the series.
+    /// Values that the axis must include besides those of the series.
     pub(crate) include: Vec<f64>,
     pub(crate) format: fn(f64) -> String,
 }
@@ -172,14 +172,14 @@ pub(crate) enum LineStyle {
     First,
     Second,
     Third,
-    /// Points that held a condition.
+    /// Points that meet a condition.
     Holds,
-    /// Points that did not.
+    /// Points that do not meet the condition.
     Fails,
 }
 
 impl BarChart {
-    // Segments of these shares that never run over the end of the bar.
+    // Segments of these shares, cut so that they fit the bar.
     pub(crate) fn segments(shares: impl IntoIterator<Item = (SegmentFill, f64)>) -> Vec<BarSegment> {
         let mut left = 1.0;
         shares

@@ -22,7 +22,7 @@ pub(crate) struct Column {
     pub(crate) heading: &'static str,
     pub(crate) align: Align,
     pub(crate) audience: Audience,
-    /// Text cuts cells behind this number of characters.
+    /// Text cuts longer cells after this number of characters.
     pub(crate) text_width: Option<usize>,
 }
 
@@ -94,7 +94,7 @@ impl Table {
         self
     }
 
-    /// Text cuts the cells of this column behind `characters`.
+    /// Text cuts cells of this column after `characters`.
     pub(crate) fn with_text_width(mut self, heading: &str, characters: usize) -> Self {
         for column in self.columns.iter_mut().filter(|column| column.heading == heading) {
             column.text_width = Some(characters);

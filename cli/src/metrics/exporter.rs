@@ -1,4 +1,4 @@
-//! Reads a host again and again.
+//! Reads a host repeatedly.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::metrics::traced::{CostCollector, DropsCollector, HeadroomCollector};
 pub(crate) struct ExporterOptions {
     /// Interfaces by name. Empty: as [`Scope`] chooses.
     pub(crate) interfaces: Vec<String>,
-    /// Services on these ports. Empty: all that are not on the loopback.
+    /// Services on these ports. Empty: all services that are not on the loopback.
     pub(crate) ports: Vec<u16>,
     /// Whether threads are distinguished by their ids.
     pub(crate) pids: bool,
@@ -24,7 +24,7 @@ pub(crate) struct ExporterOptions {
     pub(crate) cost: bool,
     /// Whether to estimate the headroom of the ports.
     pub(crate) headroom: bool,
-    // Most series of a family; the excess becomes one.
+    // Maximum number of series per family. The excess series become one.
     pub(crate) most_series: usize,
     /// Version of the program.
     pub(crate) version: String,
@@ -52,7 +52,7 @@ impl Default for ExporterOptions {
     }
 }
 
-/// A host that is exported.
+/// A host whose metrics are exported.
 #[derive(Debug)]
 pub(crate) struct Exporter {
     host: Host,
@@ -68,12 +68,12 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    // Exports this host, in the network namespace of the calling thread; scrapes have to be in the
-    // same one. Collectors of `options` that cannot run are reported by
-    // [`Exporter::unavailable_collectors`].
+    // Exports this host, in the network namespace of the calling thread. Scrapes must run in the
+    // same namespace. [`Exporter::unavailable_collectors`] reports collectors of `options` that
+    // cannot run.
     #[must_use]
     pub(crate) fn new(host: Host, options: &ExporterOptions) -> Self {
-        // A scope has one port; of several, all services are read and those chosen.
+        // A scope has one port. With several ports, all services are read and filtered later.
         let port = if let [port] = options.ports.as_slice() { Some(*port) } else { None };
         let scope = Scope { interfaces: options.interfaces.clone(), port, pid: None };
         let wanted = MetricSelection { ports: options.ports.iter().copied().collect(), pids: options.pids };
@@ -86,7 +86,7 @@ impl Exporter {
         Self { host, scope, wanted, version, tally, before: None, drops, cost, headroom }
     }
 
-    // Collectors of [`ExporterOptions`] that cannot run, each with one line of reason.
+    // Collectors of [`ExporterOptions`] that cannot run, each with the reason in one line.
     #[must_use]
     pub(crate) fn unavailable_collectors(&self) -> Vec<(&'static str, String)> {
         let drops = self.drops.as_ref().and_then(|drops| drops.as_ref().err());
@@ -131,7 +131,7 @@ impl Exporter {
     }
 }
 
-/// Has a collector gather; whether it does.
+/// Gathers with a collector. Returns whether the collector works.
 fn with<T>(collector: &mut Result<T, String>, gather: impl FnOnce(&mut T) -> Result<(), String>) -> bool {
     if let Ok(there) = collector
         && let Err(why) = gather(there)
@@ -148,7 +148,7 @@ fn row(labels: &[&str], value: f64) -> ExposedSeries {
     }
 }
 
-/// Puts a family whose values are known only at the end into its place in the table.
+/// Appends a family whose values are known only at the end of a scrape.
 fn put(exposition: &mut Exposition, family: &'static MetricFamily, rows: Vec<ExposedSeries>) {
     if !rows.is_empty() {
         exposition.families.push((family, rows));

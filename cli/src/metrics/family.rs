@@ -5,12 +5,12 @@ use linerate_host::StageName;
 /// A family of metrics, as it is in the table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct MetricFamily {
-    /// Its name without the suffix `_total` of counters; it ends with the unit.
+    /// The name without the suffix `_total` of counters. It ends with the unit.
     pub(crate) name: &'static str,
     pub(crate) kind: MetricKind,
-    /// Its unit, in the words of OpenMetrics: `seconds`, `packets`; empty for numbers that have none.
+    /// The unit in OpenMetrics, such as `seconds` or `packets`; empty for numbers without a unit.
     pub(crate) unit: &'static str,
-    /// The labels of each of its series, in order.
+    /// The labels of each series of the family, in order.
     pub(crate) labels: &'static [&'static str],
     pub(crate) of: MetricScope,
     /// The HELP text: one sentence.
@@ -19,19 +19,20 @@ pub(crate) struct MetricFamily {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum MetricKind {
-    /// It only grows. Each count of the source is this much of the unit: ticks of `USER_HZ` are 0.01 s.
+    /// The value only grows. The factor converts a count of the source to the unit: ticks of
+    /// `USER_HZ` are 0.01 s.
     Counter(f64),
-    /// It goes up and down. How several of them are one.
+    /// The value grows and shrinks. The fold combines several values.
     Gauge(SeriesFold),
 }
 
 // How the excess series become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SeriesFold {
-    /// They are added up.
+    /// The series are added up.
     Sum,
     Highest,
-    /// Together they mean nothing, and are left out.
+    /// The series are left out, because a combined value means nothing.
     Omit,
 }
 
@@ -51,12 +52,12 @@ pub(crate) enum MetricScope {
     Exporter,
 }
 
-// Labels whose values become `other` in the excess series. The others, such as an interface or a
+// Labels whose values become `other` in the excess series. Other labels, such as an interface or a
 // mode, stay.
 const FOLDED: [&str; 5] = ["queue", "cpu", "port", "pid", "tid"];
 
 impl MetricFamily {
-    /// The name of its series: counters end with `_total`.
+    /// The name of the series: counters end with `_total`.
     #[must_use]
     pub(crate) fn series(&self) -> String {
         match self.kind {
@@ -74,7 +75,7 @@ impl MetricFamily {
         }
     }
 
-    /// The labels of the series that folds series with these labels: a queue becomes `other`, its
+    /// The labels of the series into which these labels are folded: a queue becomes `other`, its
     /// interface stays.
     pub(crate) fn folded_labels(&self, labels: &[String]) -> Vec<String> {
         let pairs = self.labels.iter().zip(labels);
@@ -84,7 +85,7 @@ impl MetricFamily {
     }
 }
 
-/// The value of a label in a series that stands for many.
+/// The value of a label in a folded series.
 pub(crate) const OTHER: &str = "other";
 
 impl MetricScope {

@@ -18,11 +18,11 @@ pub(crate) struct GatheredSamples {
     readings: BTreeMap<&'static str, Vec<MetricReading>>,
 }
 
-/// One source's value of a family.
+/// The value of one source for a family.
 #[derive(Debug)]
 pub(crate) struct MetricReading {
     pub(crate) labels: Vec<String>,
-    /// Which of the sources that count for the same series; see [`source_id`].
+    /// Identifies the source among all sources of the same series; see [`source_id`].
     pub(crate) source: u64,
     pub(crate) count: u64,
     pub(crate) restart: CounterReset,
@@ -32,11 +32,11 @@ pub(crate) struct MetricReading {
 /// The meaning of a counter that is less than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CounterReset {
-    /// It counts from zero again.
+    /// The counter restarted at zero.
     Restarted,
-    /// It is 32 bits wide and wrapped.
+    /// The counter is 32 bits wide and wrapped.
     At32Bits,
-    // It cannot be reset: the kernel's sums of idle time shrink a little at times.
+    // The counter cannot be reset: the kernel's sums of idle time shrink a little at times.
     Never,
 }
 
@@ -71,7 +71,7 @@ impl GatheredSamples {
         self.readings.get(family.name).map_or(&[], Vec::as_slice)
     }
 
-    /// A counter of a source that counts for this series, such as one of several sockets.
+    /// Adds a counter of one of the sources of a series, such as one of several sockets.
     pub(crate) fn add_source_counter(
         &mut self,
         family: &'static MetricFamily,
@@ -82,12 +82,12 @@ impl GatheredSamples {
         self.add(family, MetricReading { labels: owned(labels), source, count, restart, value: 0.0 });
     }
 
-    // Adds a counter that starts at zero again when its source does.
+    // Adds a counter that restarts at zero with its source.
     pub(crate) fn add_counter(&mut self, family: &'static MetricFamily, labels: &[&str], count: u64) {
         self.add_source_counter(family, labels, (0, CounterReset::Restarted), count);
     }
 
-    /// A gauge. The family's fold joins several values of one series.
+    /// Adds a gauge. The family's fold combines several values of one series.
     pub(crate) fn add_gauge(&mut self, family: &'static MetricFamily, labels: &[&str], value: f64) {
         let labels = owned(labels);
         self.add(
@@ -96,7 +96,7 @@ impl GatheredSamples {
         );
     }
 
-    /// The same of a whole number.
+    /// Adds a gauge with a whole number.
     #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
     pub(crate) fn add_integer_gauge(&mut self, family: &'static MetricFamily, labels: &[&str], value: u64) {
         self.add_gauge(family, labels, value as f64);
@@ -112,7 +112,7 @@ fn owned(labels: &[&str]) -> Vec<String> {
     labels.iter().map(|label| (*label).to_owned()).collect()
 }
 
-// Distinguishes sources of one series, by an inode or an interface's index for example.
+// Distinguishes sources of one series, for example by an inode or an interface's index.
 pub(crate) fn source_id(parts: impl std::hash::Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);

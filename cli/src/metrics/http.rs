@@ -1,8 +1,9 @@
-//! A server for a few small pages, that no client can block or make grow: one request a connection, GET and HEAD only, an end
-//! to how long a request may be and take, and to how many there are at a time.
+//! A server for a few small pages that no client can block or make grow: one request per
+//! connection, GET and HEAD only, with limits on the length and duration of a request and on the
+//! number of connections.
 //!
-//! Servers of libraries read a request for as long as its client likes to send it, or take a runtime that nothing else here
-//! has a use for.
+//! Servers of libraries read a request for as long as its client sends it, or require a runtime
+//! that nothing else here uses.
 
 mod page;
 mod request;
@@ -20,13 +21,13 @@ pub(crate) use request::{HttpRequest, RequestError};
 /// Limits per client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClientLimits {
-    /// Simultaneous connections; a further one gets status 503, and is closed.
+    /// Simultaneous connections. Further connections get status 503 and are closed.
     pub(crate) connections: usize,
     // Longest request with its headers, bytes.
     pub(crate) request_bytes: usize,
     /// How long a client may take to send its request.
     pub(crate) request_time: Duration,
-    /// How long it may take to fetch the response.
+    /// How long a client may take to fetch the response.
     pub(crate) response_time: Duration,
 }
 
@@ -59,10 +60,10 @@ impl HttpResponse {
     }
 }
 
-/// Answers a request; called by several threads at a time.
+/// Answers a request. Several threads call it at the same time.
 pub(crate) type RequestHandler = dyn Fn(&HttpRequest) -> HttpResponse + Send + Sync;
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) struct HttpServer {
     listener: TcpListener,
@@ -91,10 +92,10 @@ impl HttpServer {
         self.listener.local_addr()
     }
 
-    // Accepts the waiting connections, each on a thread of its own; call it when [`AsFd::as_fd`] is
-    // readable. Never blocks.
+    // Accepts the waiting connections, each on its own thread. Never blocks. Call it when
+    // [`AsFd::as_fd`] is readable.
     pub(crate) fn accept(&self, answer: &Arc<RequestHandler>) {
-        // One that went away while it waited is no reason not to take the next, and any other error is for the next call.
+        // Any error ends the loop. Connections that still wait are for the next call.
         while let Ok((stream, _)) = self.listener.accept() {
             let place = ConnectionSlot::acquire(&self.open);
             if self.open.load(Ordering::Relaxed) > self.limits.connections {
@@ -104,10 +105,10 @@ impl HttpServer {
             let (answer, limits) = (Arc::clone(answer), self.limits);
             let serve = move || {
                 let _place = place;
-                // A client that does not listen to the end is its own loss.
+                // Ignores the error of a client that leaves before the end of the response.
                 let _ = serve(&stream, &limits, &answer);
             };
-            // Without a thread the connection is closed, which the client sees as an error.
+            // Without a thread the connection is closed, and the client gets an error.
             let _ = std::thread::Builder::new().name("http".to_owned()).spawn(serve);
         }
     }
@@ -119,7 +120,7 @@ impl AsFd for HttpServer {
     }
 }
 
-/// A connection that counts.
+/// Counts an open connection until it is dropped.
 struct ConnectionSlot(Arc<AtomicUsize>);
 
 impl ConnectionSlot {
@@ -169,13 +170,13 @@ fn head(response: &HttpResponse, length: usize) -> String {
     )
 }
 
-/// The time that is left, or an error.
+/// The time until the deadline, or an error if it has passed.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// A request, as far as there is one in time.
+/// Reads a request within the limits of time and length.
 fn read(mut stream: &TcpStream, limits: &ClientLimits) -> io::Result<Result<HttpRequest, RequestError>> {
     let deadline = Instant::now() + limits.request_time;
     let mut buffer = vec![0; limits.request_bytes];

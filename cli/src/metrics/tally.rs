@@ -46,10 +46,10 @@ struct SeriesTotal {
     seen: u64,
 }
 
-/// All that is exported, in the order of the table.
+/// All exported families, in the order of the table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Exposition {
-    /// Families that have any series, with them.
+    /// Families with at least one series, and their series.
     pub(crate) families: Vec<(&'static MetricFamily, Vec<ExposedSeries>)>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum MetricValue {
 }
 
 impl MetricValue {
-    /// It, as a float.
+    /// The value as a float.
     #[cfg(test)]
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
@@ -123,7 +123,8 @@ impl FamilyTotals {
         scrape: u64,
     ) -> (Vec<ExposedSeries>, usize) {
         self.sources.retain(|_, source| source.seen + REMEMBERED > scrape);
-        // A series that is away keeps its place for as long, so that those beyond do not come and go with it.
+        // An absent series keeps its place for the same time, so that folded series do not come and
+        // go with it.
         self.series.retain(|_, series| series.seen + REMEMBERED > scrape);
         let mut gauges: BTreeMap<Vec<String>, f64> = BTreeMap::new();
         let mut beyond = std::collections::BTreeSet::new();
@@ -168,7 +169,7 @@ impl FamilyTotals {
         }
     }
 
-    /// By how much the source of a reading grew.
+    /// The growth of a reading's source since the previous scrape.
     fn count_increase(&mut self, reading: &MetricReading, scrape: u64) -> u64 {
         let count = reading.count;
         match self.sources.get_mut(&(reading.labels.clone(), reading.source)) {
@@ -191,7 +192,7 @@ impl FamilyTotals {
         }
     }
 
-    /// The counters that have a source now; and those of many, which stay.
+    /// Counters that have a source in this scrape, and all folded counters.
     fn totals(&self, scale: f64, scrape: u64) -> Vec<ExposedSeries> {
         let now = self.series.iter().filter(|(_, series)| series.seen == scrape);
         let row = |(labels, series): (&Vec<String>, &SeriesTotal)| ExposedSeries {

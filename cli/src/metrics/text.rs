@@ -1,6 +1,7 @@
 //! Expositions as text: OpenMetrics 1.0, and the older text format of Prometheus (0.0.4), which node_exporter reads.
 //!
-//! Both are written here, since libraries write one or the other, and the same series have to be in both.
+//! Both are written here, because libraries write only one of them, and both must contain the same
+//! series.
 
 use std::fmt::Write as _;
 
@@ -15,7 +16,7 @@ pub(crate) enum ExpositionFormat {
     Prometheus,
 }
 
-// Media types that a request may ask for.
+// Media types that a request may name.
 const OPENMETRICS: &str = "application/openmetrics-text";
 const TEXT: &str = "text/plain";
 
@@ -29,7 +30,8 @@ impl ExpositionFormat {
         }
     }
 
-    // The format that a request's `Accept` prefers (RFC 9110, 12.5.1); the older one where it does not name OpenMetrics.
+    // The format that a request's `Accept` prefers (RFC 9110, 12.5.1); the older format if it does
+    // not name OpenMetrics.
     #[must_use]
     pub(crate) fn from_accept_header(accept: &str) -> Self {
         let quality = |wanted: &str| {
@@ -83,7 +85,7 @@ fn series(text: &mut String, family: &MetricFamily, row: &ExposedSeries) {
     if matches!(family.kind, MetricKind::Counter(_)) {
         text.push_str("_total");
     }
-    // A label without a value is no label.
+    // A label with an empty value is left out.
     let labels = family.labels.iter().zip(&row.labels).filter(|(_, value)| !value.is_empty());
     let mut separator = '{';
     for (name, value) in labels {
@@ -100,14 +102,14 @@ fn series(text: &mut String, family: &MetricFamily, row: &ExposedSeries) {
     };
 }
 
-/// A float as both formats have it.
+/// A float in the notation of both formats.
 fn real(value: f64) -> String {
     if value.is_nan() {
         "NaN".to_owned()
     } else if value.is_infinite() {
         if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned()
     } else {
-        // Ticks and nanoseconds are whole numbers of their kind: no more digits than that.
+        // Nine digits suffice, because counts are whole ticks or whole nanoseconds.
         let text = format!("{value:.9}");
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     }

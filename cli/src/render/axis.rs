@@ -1,4 +1,4 @@
-//! Axes of the charts: where a value lies, in per cent of the width, and which ticks are worth drawing.
+//! Axes of the charts: the position of a value, in per cent of the width, and the ticks to draw.
 
 use crate::document::ChartScale;
 
@@ -60,7 +60,7 @@ impl ValueAxis {
         Self { scale: AxisScale::Log, low: lowest / 1.25, high: highest * 1.25 }
     }
 
-    // Linear where the values allow it, else logarithmic.
+    // Linear if the values allow it, else logarithmic.
     pub(crate) fn auto_scaled(values: &[f64]) -> Self {
         let linear = Self::linear(values.iter().copied());
         let lowest = usable(values.iter().copied()).fold(f64::INFINITY, f64::min);
@@ -99,7 +99,7 @@ impl ValueAxis {
                 });
                 let [finest, middle, decades] = candidates;
                 match () {
-                    // On a stretch as short as that ratios and differences look alike.
+                    // Over a range of values this short, ratios and differences look alike.
                     () if finest.len() < 3 => self.even_ticks(),
                     () if finest.len() <= most => finest,
                     () if middle.len() <= most => middle,
@@ -115,7 +115,7 @@ impl ValueAxis {
     /// Round values at equal distances.
     fn even_ticks(&self) -> Vec<f64> {
         let step = round_step(self.high - self.low);
-        // A hair of slack, so that a tick at an end is not lost to rounding.
+        // Slightly more, so that rounding does not lose a tick at an end.
         let first = (self.low / step - 1e-9).ceil() as usize;
         let last = (self.high / step + 1e-9).floor() as usize;
         (first..=last).map(|index| index as f64 * step).collect()

@@ -15,15 +15,15 @@ pub(crate) struct RangeChart {
 
 /// A vertical line with its value.
 pub(crate) struct ChartTick {
-    /// In per cent from the left.
+    /// Position in per cent from the left.
     pub(crate) at: String,
     pub(crate) label: String,
     /// The widths of the axis at which the label is shown: classes of figures.css, one of [`WIDTHS`] each.
     pub(crate) classes: String,
 }
 
-/// The least widths of an axis, rem, from which on a choice of its labels holds; a narrower one is taken for the first. figures.css
-/// has a class for each.
+/// The least widths of an axis, rem, for each choice of labels. A narrower axis uses the first
+/// choice. figures.css has a class for each width.
 const WIDTHS: [(f64, &str); 7] = [
     (3.0, "at-3"),
     (5.0, "at-5"),
@@ -43,21 +43,21 @@ pub(crate) struct ChartRow {
     pub(crate) label: String,
     /// The row in one sentence, for screen readers and tooltips.
     pub(crate) told: String,
-    /// Why there is nothing to show.
+    /// Reason why there is nothing to show.
     pub(crate) skipped: Option<String>,
     /// Ends of the horizontal line, in per cent.
     pub(crate) span: Option<(String, String)>,
     pub(crate) marks: Vec<ChartMark>,
-    /// Lines to the rows above and below, met half way, in per cent at the edge.
+    /// Lines to the rows above and below, which meet half way; position in per cent at the edge.
     pub(crate) links: RowLinks,
     pub(crate) value: String,
     /// The note next to the figure: its uncertainty, or its unit.
     pub(crate) aside: String,
-    /// Against the row compared with.
+    /// The verdict against the compared row.
     pub(crate) badge: Option<VerdictBadge>,
 }
 
-/// Where the line through the points crosses the edges of a row.
+/// Positions where the line through the points crosses the edges of a row.
 #[derive(Default)]
 pub(crate) struct RowLinks {
     /// The row's own point.
@@ -69,7 +69,7 @@ pub(crate) struct RowLinks {
 }
 
 pub(crate) struct ChartMark {
-    /// In per cent from the left.
+    /// Position in per cent from the left.
     pub(crate) at: String,
     /// `dot`, `ring` or `bar`.
     pub(crate) shape: &'static str,
@@ -79,7 +79,7 @@ pub(crate) struct ChartMark {
 pub(crate) struct VerdictBadge {
     /// `better`, `worse` or `same`.
     pub(crate) class: &'static str,
-    /// A sign for it.
+    /// A sign for the verdict.
     pub(crate) sign: &'static str,
     /// The verdict in words.
     pub(crate) words: String,
@@ -175,7 +175,7 @@ fn ticks(axis: &ValueAxis, most: usize, label: impl Fn(f64) -> String) -> Vec<Ch
     ticks.map(|((position, label), classes)| ChartTick { at: percent(position), label, classes }).collect()
 }
 
-// The interval of labels that leaves room for each, on an axis of `width` rem.
+// The least n for which every n-th label has enough space, on an axis of `width` rem.
 fn labelled(labels: &[(f64, String)], width: f64) -> usize {
     let half = |label: &str| label.chars().count() as f64 * LETTER / 2.0;
     let apart = |every: usize| {

@@ -5,7 +5,7 @@ use super::style::{TextStyle, TextTone, wrap};
 /// Lines longer than this are hard to read.
 const WIDEST: usize = 110;
 
-/// A column of text: how far from the edge its labels begin, and how wide they are.
+/// A column of text: the indent of its labels, and their width.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TextColumn {
     pub(crate) style: TextStyle,
@@ -27,7 +27,8 @@ impl TextColumn {
             return Vec::new();
         }
         let (before, room) = (self.before, self.label);
-        // Without a label there is nothing to paint, and the end of its colour would end that of a whole line.
+        // An empty label has nothing to paint, and the end of its colour would end the colour of
+        // the whole line.
         let tone = if label.is_empty() { TextTone::Plain } else { TextTone::Faint };
         let label = self.style.paint(tone, &format!("{label:<room$}"));
         let mut labels = vec![format!("{}{label}", " ".repeat(before))];

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::axis::ValueAxis;
 use crate::document::{LineAxis, LineChart, LineStyle};
 
-/// The plot's size and its place in the drawing; the rest is for labels.
+/// The plot's size and its place in the drawing. The space around it is for labels.
 const LEFT: f64 = 58.0;
 const TOP: f64 = 10.0;
 const WIDTH: f64 = 592.0;
@@ -26,32 +26,32 @@ pub(crate) struct CurveChart {
     pub(crate) horizontals: Vec<PlotLine>,
     /// From back to front.
     pub(crate) series: Vec<DrawnSeries>,
-    /// A value of the horizontal axis that matters.
+    /// A value of the horizontal axis to mark.
     pub(crate) mark: Option<AxisMarker>,
 }
 
-/// A value of the horizontal axis that matters.
+/// A marked value of the horizontal axis.
 pub(crate) struct AxisMarker {
-    /// Where, in units of the drawing.
+    /// Position in units of the drawing.
     pub(crate) at: String,
     pub(crate) label: String,
-    /// Whether the label stands to the left, where there is more room.
+    /// Whether the label is to the left, because there is more space.
     pub(crate) before: bool,
 }
 
 /// A line across the plot, with its label.
 pub(crate) struct PlotLine {
-    /// Where, in units of the drawing.
+    /// Position in units of the drawing.
     pub(crate) at: String,
     pub(crate) label: String,
 }
 
-/// A series as it is drawn.
+/// A drawn series.
 pub(crate) struct DrawnSeries {
-    // How it looks: `one` to `three` by rank, `holds`, `fails`.
+    // The style: `one` to `three` by rank, `holds`, `fails`.
     pub(crate) class: &'static str,
     pub(crate) name: &'static str,
-    /// Stretches of line without a gap.
+    /// Parts of the line without a gap.
     pub(crate) paths: Vec<String>,
     /// Points with their labels.
     pub(crate) points: Vec<CurvePoint>,
@@ -73,11 +73,11 @@ pub(crate) struct CurveSeries {
     pub(crate) joined: bool,
 }
 
-/// One of a chart's two directions.
+/// The horizontal or the vertical axis of a chart.
 pub(crate) struct ChartAxis {
     pub(crate) name: &'static str,
     pub(crate) axis: ValueAxis,
-    /// How a value is read.
+    /// Prints a value.
     pub(crate) read: fn(f64) -> String,
 }
 
@@ -168,7 +168,7 @@ fn drawn(series: &CurveSeries, across: &ChartAxis, upward: &ChartAxis) -> DrawnS
     DrawnSeries { class: series.class, name: series.name, paths, points: points.collect() }
 }
 
-/// Few enough points with the same shape: of each run of many the lowest and the highest.
+/// Reduces many points but keeps the shape: of each run of points, the lowest and the highest stay.
 fn thinned(values: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if values.len() <= MOST_POINTS {
         return values.to_vec();
@@ -178,7 +178,7 @@ fn thinned(values: &[(f64, f64)]) -> Vec<(f64, f64)> {
         let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
         let (lowest, highest) = (chunk.iter().min_by(by_value), chunk.iter().max_by(by_value));
         let mut ends: Vec<(f64, f64)> = [lowest, highest].into_iter().flatten().copied().collect();
-        // In the order of the horizontal axis, because the line must not go back.
+        // In the order of the horizontal axis, because the line must not go backwards.
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         ends
     });

@@ -15,7 +15,7 @@ pub(crate) fn rate(per_second: f64) -> String {
 
 /// Two ends of an interval under one prefix: `401–423 k`.
 ///
-/// An interval of few samples may reach below zero, where no rate is: it is shown to end there.
+/// An interval of few samples may reach below zero, which is no rate. It then begins at zero.
 pub(crate) fn rate_range(low: f64, high: f64) -> String {
     let low = if low < 0.0 { 0.0 } else { low };
     let (low_text, low_prefix) = scaled(low);
@@ -87,7 +87,7 @@ pub(crate) fn microseconds(nanoseconds: u64) -> String {
     if value < 999.5 { significant(value) } else { grouped(value.round() as u64) }
 }
 
-// A span of time with the unit that suits it: `106 ns`, `1.33 us`, `5.00 ms`, `2.00 s`.
+// A span of time with a suitable unit: `106 ns`, `1.33 us`, `5.00 ms`, `2.00 s`.
 pub(crate) fn time_span(nanoseconds: f64) -> String {
     if !nanoseconds.is_finite() {
         return UNKNOWN.to_owned();
@@ -110,7 +110,7 @@ pub(crate) fn megabits(bits_per_second: f64) -> String {
     if value < 999.5 { significant(value) } else { grouped(value.round() as u64) }
 }
 
-/// A link's speed as vendors write it: `10G`, `2.5G`, `100M`.
+/// A link's speed in the notation of vendors: `10G`, `2.5G`, `100M`.
 pub(crate) fn link(bits_per_second: u64) -> String {
     LinkSpeed::from_bits_per_second(bits_per_second)
         .map_or_else(|| UNKNOWN.to_owned(), |link| link.to_string())
@@ -164,7 +164,7 @@ pub(crate) fn utc(unix_seconds: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", seconds / 3_600, seconds % 3_600 / 60)
 }
 
-/// Wall-clock time a person waited: `42 s`, `5 min 03 s`.
+/// Wall-clock time of a wait: `42 s`, `5 min 03 s`.
 pub(crate) fn elapsed(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return UNKNOWN.to_owned();
@@ -215,7 +215,7 @@ fn decimals(value: f64) -> usize {
     if value == 0.0 {
         return 0;
     }
-    // The nudge keeps 9.999999 (a rounded 10.0) from being given the decimals of 9.99.
+    // The factor keeps 9.999999 (a rounded 10.0) from getting the decimals of 9.99.
     let magnitude = (value.abs() * (1.0 + 1e-12)).log10().floor() as i32;
     usize::try_from(2 - magnitude).unwrap_or(0).min(9)
 }

@@ -15,7 +15,7 @@ use crate::document::{
     SegmentFill, StackedBar, Table, Tone,
 };
 
-/// Tables with more columns than this are printed on paper on its side.
+/// Tables with more columns are printed in landscape.
 const MOST_COLUMNS_UPRIGHT: usize = 8;
 
 #[derive(Template)]
@@ -24,7 +24,7 @@ struct DocumentBody<'a> {
     place: &'a ResultPosition,
     tiles: Vec<FigureTile>,
     notes: Vec<PageNote>,
-    /// Sections that stand next to each other.
+    /// Sections next to each other.
     groups: Vec<Vec<Card<'a>>>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn page(document: &Document) -> Result<String> {
     single_result_page(|place| part(document, place))
 }
 
-/// The result in a page of several.
+/// The result as a part of a page of several results.
 ///
 /// # Errors
 /// As [`page()`].
@@ -126,7 +126,7 @@ fn block(block: &Block, place: &ResultPosition, heading: &str) -> askama::Result
     BlockBody { block, place, heading }.render()
 }
 
-// Askama calls functions of the template's module by `self::`.
+// Askama calls functions of the template's module with `self::`.
 use block as nested;
 
 /// Text in which no line break parts a number from its unit.

@@ -1,4 +1,4 @@
-//! The changes of a run on a real interface: the question before it, and the state after it.
+//! The changes of a run on a real interface: the prompt before the run, and the settings after it.
 
 use linerate_lab::ladder::host_run::{HostRunResult, PreparedRun};
 use linerate_tune::plan::PlannedChange;

@@ -18,7 +18,7 @@ pub(crate) struct PageHead {
     // The conclusion in a word or two, with its class. `None` for results that are neither good
     // nor bad.
     pub(crate) mark: Option<(&'static str, String)>,
-    /// The host it is of, in words.
+    /// The host of the result, in words.
     pub(crate) host: String,
     pub(crate) time: String,
     pub(crate) unix_seconds: Option<u64>,
@@ -27,21 +27,21 @@ pub(crate) struct PageHead {
     pub(crate) command: String,
 }
 
-/// A result as it stands in a page.
+/// A result for a page.
 #[derive(Debug)]
 pub(crate) struct PageResult {
     pub(crate) head: PageHead,
     pub(crate) body: String,
 }
 
-/// Where in a page a result stands.
+/// The position of a result in a page.
 #[derive(Debug, Clone)]
 pub(crate) struct ResultPosition {
-    // Before every id, so that two results in one page have no id in common.
+    // Prefix of every id, so that two results in one page have no id in common.
     prefix: String,
-    /// Of the headings in the body.
+    /// Level of the headings in the body.
     pub(crate) level: u8,
-    /// Whether the picture of the path stands elsewhere in the page.
+    /// Whether the picture of the path is elsewhere in the page.
     pub(crate) picture_elsewhere: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct FigureTile {
 // A note that a reader needs before the figures.
 #[derive(Debug, Clone)]
 pub(crate) struct PageNote {
-    /// A word before it; may be empty.
+    /// A word before the text; may be empty.
     pub(crate) lead: &'static str,
     pub(crate) text: String,
     /// `alarm`, `good`, or empty.
@@ -71,17 +71,17 @@ impl ResultPosition {
         Self { prefix: String::new(), level: 2, picture_elsewhere: false }
     }
 
-    /// One of several in a page, below a heading of its own.
+    /// One of several results in a page, below its own heading.
     pub(crate) fn nested(id: &str) -> Self {
         Self { prefix: format!("{id}-"), level: 3, picture_elsewhere: false }
     }
 
-    /// The same where the picture of the path stands elsewhere.
+    /// The same position, with or without the picture of the path elsewhere in the page.
     pub(crate) fn without_picture(self, picture_elsewhere: bool) -> Self {
         Self { picture_elsewhere, ..self }
     }
 
-    /// An id that no other result of the page has.
+    /// An id that is unique in the page.
     pub(crate) fn id(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
@@ -126,10 +126,10 @@ impl PageHead {
     }
 }
 
-/// Of a host or time that a document does not name.
+/// Text for a host or time that a document does not contain.
 pub(crate) const NOT_RECORDED: &str = "not recorded";
 
-/// A time as it stands above a result.
+/// A time for the head of a result.
 pub(crate) fn time(unix_seconds: Option<u64>) -> String {
     unix_seconds.map_or_else(|| NOT_RECORDED.to_owned(), |seconds| non_breaking(&format::utc(seconds)))
 }

@@ -1,5 +1,5 @@
-//! Several results as one: the path first, then the conclusion of each, then each whole, in the
-//! order in which an engineer reads them.
+//! Several results as one: first the path, then the conclusion of each result, then each result in
+//! full, in the order in which an engineer reads them.
 
 mod joined;
 mod text;
@@ -35,8 +35,8 @@ pub(crate) struct OrderedResults {
 }
 
 impl OrderedResults {
-    /// The results in order: the path, changes, capacity, the load, and where time and packets
-    /// went; each by time.
+    /// Sorts the results: the path, changes, capacity, the load, and the use of time and the loss
+    /// of packets; results of the same kind by time.
     pub(crate) fn of(read: ResultFiles) -> Self {
         let mut sources = read.sources;
         sources.sort_by(|one, other| {
@@ -57,7 +57,7 @@ impl OrderedResults {
         self.sources.is_empty() && !self.unread.iter().any(is_ours)
     }
 
-    /// All of them with their bodies.
+    /// All results with their bodies.
     ///
     /// # Errors
     /// If a body cannot be made, such as a flame graph that cannot be drawn.
@@ -83,7 +83,7 @@ impl OrderedResults {
         Ok(JoinedResults { members, path, path_of, unread: self.unread })
     }
 
-    /// Whose picture of the path stands first: the latest one that there is.
+    /// The index of the latest result with a picture of the path.
     fn picture_index(&self) -> Option<usize> {
         let doctors = self.sources.iter().enumerate().filter(|(_, source)| source.document.has_path());
         doctors
@@ -92,7 +92,7 @@ impl OrderedResults {
     }
 }
 
-/// The place of a kind of result in the story.
+/// The place of a kind of result in the report.
 fn rank(document: &Document) -> u8 {
     match document.origin.schema.as_str() {
         _ if document.has_path() => 0,

@@ -1,16 +1,16 @@
-//! How text output may look: how wide, and whether in colour.
+//! The style of text output: its width, and whether it has colour.
 
 use std::io::IsTerminal;
 
 pub(crate) use crate::document::Tone as TextTone;
 
-/// Width used where there is no terminal to ask.
+/// Width without a terminal.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
 
-/// How text output may look.
+/// The style of text output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TextStyle {
-    /// Columns there are.
+    /// Width in columns.
     pub(crate) width: usize,
     /// Whether escape sequences for colour may be written.
     pub(crate) colour: bool,
@@ -23,7 +23,7 @@ impl TextStyle {
         Self::of(std::io::stdout().is_terminal())
     }
 
-    /// The same for standard error.
+    /// The style for standard error.
     pub(crate) fn stderr() -> Self {
         Self::of(std::io::stderr().is_terminal())
     }
@@ -38,7 +38,7 @@ impl TextStyle {
         }
     }
 
-    /// The text in its tone.
+    /// Paints the text in its tone.
     pub(crate) fn paint(self, tone: TextTone, text: &str) -> String {
         let code = match tone {
             _ if !self.colour => return text.to_owned(),

@@ -1,18 +1,19 @@
-//! Cells below one another.
+//! Cells in aligned columns.
 
 use super::column::cut;
 use super::style::{TextStyle, TextTone};
 
-// Rows of cells, each column as wide as its widest cell; the last is cut where the line would be too long.
+// Rows of cells. Each column is as wide as its widest cell. The last cell of a line that is too
+// long is cut.
 pub(crate) struct TextTable {
     heads: Vec<&'static str>,
-    /// Which columns hold numbers, and are set to the right.
+    /// Columns of numbers, which are aligned to the right.
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl TextTable {
-    /// A table with these heads; that of a column of numbers begins with `>`.
+    /// A table with these heads. A column of numbers has a head that begins with `>`.
     pub(crate) fn new(heads: &[&'static str]) -> Self {
         let bare = |head: &&'static str| head.strip_prefix('>').unwrap_or(head);
         Self {

@@ -9,14 +9,14 @@ use crate::document::{
 
 /// Longer lines are hard to read.
 const WIDEST_PROSE: usize = 100;
-// Before the blocks of a section.
+// Indent of the blocks of a section.
 const INDENT: usize = 2;
 
-/// Readers of the text.
+/// The reader of the text.
 #[derive(Clone, Copy)]
 struct Reader {
     style: TextStyle,
-    /// Whether nothing is left out.
+    /// Whether everything is printed.
     full: bool,
 }
 
@@ -115,7 +115,7 @@ fn prose(indent: usize, text: &str, tone: Tone, reader: Reader) -> Vec<String> {
     wrap(text, width).iter().map(|line| format!("{before}{}", reader.style.paint(tone, line))).collect()
 }
 
-/// Prose behind a label; its further lines begin below the first word.
+/// Prose after a label. Further lines begin below the first word.
 fn hanging(indent: usize, label: &str, text: &str, reader: Reader) -> Vec<String> {
     TextColumn { style: reader.style, before: indent, label: label.chars().count() }.labelled(label, text)
 }
@@ -199,7 +199,7 @@ fn flow_lines(groups: &[FlowGroup], reader: Reader) -> Vec<String> {
     lines
 }
 
-// A path in one line, or in several broken before an arrow.
+// A path in one line, or broken before an arrow into several lines.
 fn flow_row(cells: &[String], widths: &[usize], reader: Reader) -> Vec<String> {
     let room = reader.style.width.saturating_sub(2).max(30);
     let arrows = ARROW.chars().count() * cells.len().saturating_sub(1);
@@ -241,7 +241,7 @@ fn captioned(caption: &str, indent: usize, reader: Reader) -> Vec<String> {
     if caption.is_empty() { Vec::new() } else { prose(indent, caption, Tone::Plain, reader) }
 }
 
-// Each column is as wide as its widest cell; the last is cut where the line would be too long.
+// Each column is as wide as its widest cell. The last cell of a line that is too long is cut.
 fn table_lines(table: &Table, indent: usize, reader: Reader) -> Vec<String> {
     let columns: Vec<usize> =
         (0..table.columns.len()).filter(|&column| table.shows(column, reader.audience())).collect();

@@ -7,22 +7,22 @@ use super::panel::{PanelRow, RowBlock, TopPanel};
 use super::spark::spark;
 use crate::render::style::TextTone;
 
-/// A piece of text in its tone.
+/// A piece of text and its tone.
 pub(crate) type StyledSpan = (String, TextTone);
 
 // Narrowest and widest curve, in columns.
 const LEAST_CURVE: usize = 6;
 const MOST_CURVE: usize = 30;
 
-/// Columns of this rank and above give way to a curve.
+/// Columns of this rank and above are removed for a curve.
 const FOR_CURVE: u8 = 3;
 // Added to the rank of a column that has no values, so that it is removed first.
 const UNTOLD: u8 = 10;
 
-/// The columns that there is room for.
+/// The columns that fit into the width.
 struct ColumnLayout {
     name: usize,
-    // Width by column; `None` for one that is left out.
+    // Width by column; `None` for a removed column.
     cells: Vec<Option<usize>>,
     /// By head, whether its text begins at the left.
     left: Vec<bool>,
@@ -30,7 +30,7 @@ struct ColumnLayout {
     width: usize,
 }
 
-/// A panel that is fitted into a width line by line, as far as lines are seen.
+/// A panel that is fitted into a width, with only the visible lines made.
 pub(crate) struct PanelFit<'p> {
     panel: &'p TopPanel,
     history: Option<&'p SnapshotHistory>,
@@ -45,7 +45,7 @@ enum FittedLine<'p> {
 }
 
 impl<'p> PanelFit<'p> {
-    /// With curves where there is a history.
+    /// Adds curves if there is a history.
     pub(crate) fn new(panel: &'p TopPanel, history: Option<&'p SnapshotHistory>, width: usize) -> Self {
         let of_block = |block: &'p RowBlock| {
             let rows = block.rows.iter().map(FittedLine::Row);
@@ -61,12 +61,12 @@ impl<'p> PanelFit<'p> {
         self.layout.heads(self.panel)
     }
 
-    /// How many lines it has.
+    /// Number of lines.
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// The line that is of an item.
+    /// The line of an item.
     pub(crate) fn position(&self, item: &HistoryItem) -> Option<usize> {
         self.lines.iter().position(|line| match line {
             FittedLine::Block(block) => block.item.as_ref() == Some(item),
@@ -75,7 +75,7 @@ impl<'p> PanelFit<'p> {
         })
     }
 
-    /// The lines from one on.
+    /// The lines from index `from` on.
     pub(crate) fn lines(&self, from: usize) -> impl Iterator<Item = Vec<StyledSpan>> + '_ {
         self.lines.iter().skip(from).map(|line| match line {
             FittedLine::Block(block) => self.layout.block(block),
@@ -101,7 +101,7 @@ pub(crate) fn severity_sign(mark: Option<Severity>) -> StyledSpan {
 impl ColumnLayout {
     fn of(panel: &TopPanel, curves: bool, width: usize) -> Self {
         let rows = || panel.blocks.iter().flat_map(|block| &block.rows);
-        // No name takes the room of all figures.
+        // A long name must leave space for the figures.
         let name = rows().map(|row| length(&row.name)).max().unwrap_or(4).clamp(3, (width * 2 / 5).max(3));
         let mut cells: Vec<Option<usize>> = panel
             .heads
@@ -195,7 +195,7 @@ impl ColumnLayout {
     }
 }
 
-/// How many columns a text takes; nothing wider than a column is written here.
+/// Width of a text in columns. No character here is wider than one column.
 fn length(text: &str) -> usize {
     text.chars().count()
 }

@@ -5,7 +5,7 @@ use linerate_host::live::{HistoryItem, HistoryMetric};
 
 use crate::render::style::TextTone;
 
-/// The stages that have a panel, as a packet meets them.
+/// The stages with a panel, in the order in which a packet passes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PanelStage {
     Queues,
@@ -21,7 +21,7 @@ pub(crate) struct TopPanel {
     /// The columns of cells after the name.
     pub(crate) heads: Vec<PanelHead>,
     pub(crate) blocks: Vec<RowBlock>,
-    /// Why there is nothing to show.
+    /// Reason why there is nothing to show.
     pub(crate) unknown: Option<String>,
     // Whether no row matches the filter, so that all rows are shown.
     pub(crate) unfiltered: bool,
@@ -30,9 +30,9 @@ pub(crate) struct TopPanel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PanelHead {
     pub(crate) title: &'static str,
-    /// Where there is no room, columns of the highest rank are left out first.
+    /// If the width is too small, columns of the highest rank are removed first.
     pub(crate) rank: u8,
-    /// Whether text in it begins at the left.
+    /// Whether text in the column begins at the left.
     pub(crate) left: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct RowBlock {
     // The item of the rows. `None` if it has no details to open.
     pub(crate) item: Option<HistoryItem>,
     pub(crate) title: String,
-    /// Further words, which give way.
+    /// Further words, which are cut first.
     pub(crate) facts: String,
     pub(crate) mark: Option<Severity>,
     pub(crate) gone: bool,
@@ -59,13 +59,12 @@ pub(crate) struct PanelRow {
     pub(crate) words: String,
     pub(crate) mark: Option<Severity>,
     pub(crate) gone: bool,
-    /// Whether nothing happens there.
     pub(crate) idle: bool,
     /// A cell for each head.
     pub(crate) cells: Vec<PanelCell>,
     /// Figures to sort by, in the order of [`PanelStage::sorts`] after the first.
     pub(crate) figures: [f64; 2],
-    /// The metric of its curve.
+    /// The metric of the row's curve.
     pub(crate) metric: HistoryMetric,
 }
 
@@ -78,7 +77,7 @@ pub(crate) struct PanelCell {
 /// The order and the selection of rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RowSelection {
-    /// By stage, the place in [`PanelStage::sorts`].
+    /// By stage, the index in [`PanelStage::sorts`].
     pub(crate) sorts: [usize; 5],
     /// Lower-case words that rows must contain; empty for all.
     pub(crate) filter: String,
@@ -123,14 +122,14 @@ impl PanelCell {
         Self { text: text.into(), tone }
     }
 
-    /// An unknown value.
+    /// The cell of an unknown value.
     pub(crate) fn unknown() -> Self {
         Self::new("–", TextTone::Faint)
     }
 }
 
 impl TopPanel {
-    /// The same with the selected rows, in the selected order.
+    /// The panel with the selected rows, in the selected order.
     pub(crate) fn with_selection(mut self, choice: &RowSelection) -> Self {
         self.filter(&choice.filter);
         let sort = choice.sorts.get(self.stage.index()).copied().unwrap_or(0);

@@ -332,12 +332,12 @@ fn known<T>(items: &Known<Vec<T>>) -> Result<&[T], String> {
     items.value().map(Vec::as_slice).ok_or_else(|| items.why().unwrap_or_default().to_owned())
 }
 
-/// Unknown figures are below all.
+/// Unknown figures are below any limit.
 fn is_below(figure: Option<f64>, least: f64) -> bool {
     figure.is_none_or(|figure| figure < least)
 }
 
-/// Figures to sort by. Unknown ones are NaN and come last.
+/// Figures to sort by. Unknown figures are NaN and come last.
 fn figures(first: Option<f64>, second: Option<f64>) -> [f64; 2] {
     [first.unwrap_or(f64::NAN), second.unwrap_or(f64::NAN)]
 }

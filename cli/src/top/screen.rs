@@ -18,14 +18,14 @@ use crate::render::format;
 use crate::render::style::{TextTone, wrap};
 use crate::top::state::{SnapshotFeed, TopState};
 
-/// The least a panel is shown in.
+/// Least width of a panel.
 const PANEL: u16 = 38;
 const GAP: u16 = 2;
 
-/// How pieces are painted.
+/// Colours and characters of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScreenTheme {
-    /// Whether there are colours, or only bold, dim and reversed.
+    /// Whether colours are used, or only bold, dim and reversed.
     pub(crate) colour: bool,
     /// Whether all characters are ASCII.
     pub(crate) ascii: bool,
@@ -128,7 +128,7 @@ fn header(state: &TopState, width: u16, theme: ScreenTheme) -> Line<'static> {
     line
 }
 
-/// Pieces cut and filled up to a width.
+/// Cuts or fills pieces to a width.
 fn clipped(pieces: Vec<StyledSpan>, width: usize) -> Vec<StyledSpan> {
     let mut left = width;
     let mut kept = Vec::new();
@@ -178,7 +178,7 @@ fn footer(state: &TopState, theme: ScreenTheme) -> Line<'static> {
     Line::from(spans)
 }
 
-/// As many panels as there is room for, that with the focus among them.
+/// Draws as many panels as fit, including the panel with the focus.
 fn panels(frame: &mut Frame<'_>, area: Rect, state: &TopState, picture: &Snapshot, theme: ScreenTheme) {
     let count = (area.width / PANEL).clamp(1, 5);
     let first = state.focus.saturating_sub(usize::from(count) / 2).min(5 - usize::from(count));

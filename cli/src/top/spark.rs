@@ -8,7 +8,7 @@ pub(crate) fn spark(figures: &[Option<f64>], width: usize) -> String {
     multi_line_spark(figures, width, 1).pop().unwrap_or_default()
 }
 
-/// The same over several lines, the upper first.
+/// The same curve over several lines, the upper line first.
 pub(crate) fn multi_line_spark(figures: &[Option<f64>], width: usize, lines: usize) -> Vec<String> {
     let last = figures.get(figures.len().saturating_sub(width)..).unwrap_or_default();
     let most = last.iter().flatten().copied().filter(|figure| figure.is_finite()).fold(0.0, f64::max);

@@ -8,7 +8,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::panel::{PanelStage, RowSelection};
 use super::rows;
 
-/// All that is shown follows from this.
+/// The state that determines the whole screen.
 #[derive(Debug, Default)]
 pub(crate) struct TopState {
     // `None` until the first snapshot.
@@ -27,16 +27,16 @@ pub(crate) struct TopState {
     pub(crate) scrolled: u16,
     /// The name of the job in the background.
     pub(crate) busy: Option<&'static str>,
-    /// The latest message, at the bottom.
+    /// The latest message, shown at the bottom.
     pub(crate) message: Option<String>,
 }
 
-/// Where pictures come from.
+/// The source of snapshots.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum SnapshotFeed {
-    /// A host, looked at this often.
+    /// A live host, read at this interval.
     Live { seconds: f64 },
-    /// A capture, which stays as it is.
+    /// A capture, which does not change.
     Capture,
     /// A recording.
     Replay { at: usize, of: usize, speed: f64, file: PathBuf },
@@ -47,11 +47,11 @@ pub(crate) enum TopOverlay {
     Help,
     /// An item with its history.
     Details(HistoryItem),
-    /// A title, and lines.
+    /// A title and lines of text.
     Text(&'static str, Vec<String>),
 }
 
-/// Actions that the program carries out for the state.
+/// Actions that the program executes for the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TopAction {
     Quit,
@@ -61,9 +61,9 @@ pub(crate) enum TopAction {
     Flame,
     /// Estimate the headroom of a service.
     Headroom,
-    /// Go this many pictures on in a recording.
+    /// Move forward by this number of snapshots in a recording.
     Step(isize),
-    /// Play it at another speed.
+    /// Play the recording faster.
     Faster,
     Slower,
 }
@@ -96,7 +96,7 @@ impl TopState {
         self.chosen.get(self.focus)?.as_ref()
     }
 
-    /// Takes a key.
+    /// Handles a key.
     pub(crate) fn press(&mut self, key: KeyEvent) -> Option<TopAction> {
         if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c')) {
             return Some(TopAction::Quit);
@@ -146,7 +146,7 @@ impl TopState {
         None
     }
 
-    // Returns whether an overlay took the key.
+    // Returns whether an overlay handled the key.
     fn pressed_over(&mut self, key: KeyCode) -> bool {
         match key {
             KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.over = None,
@@ -202,7 +202,7 @@ impl TopState {
         }
     }
 
-    /// Selects the item `down` rows further; without a selection, the first.
+    /// Moves the selection down by `down` rows; without a selection, selects the first row.
     fn choose(&mut self, down: isize) {
         let Some(picture) = &self.picture else { return };
         let items = rows::panel(picture, self.stage(), &self.choice).items();

@@ -1,4 +1,4 @@
-//! One picture of `linerate top` as text.
+//! One snapshot of `linerate top` as text.
 
 use linerate_host::live::Snapshot;
 
@@ -27,7 +27,7 @@ pub(crate) fn picture(picture: &Snapshot, choice: &RowSelection, style: TextStyl
     text
 }
 
-/// Which host, and over what time.
+/// The host, and the time over which rates are calculated.
 fn title(picture: &Snapshot) -> Vec<StyledSpan> {
     let mut pieces = host(picture);
     let time = match picture.interval_seconds {

@@ -132,7 +132,7 @@ pub(crate) fn change_summary(boost: &BoostPlan) -> String {
     }
 }
 
-/// Why nothing can be done, in one line; `None` if there is nothing to do.
+/// The reason why nothing can be done, in one line; `None` if there is nothing to do.
 pub(crate) fn refusal_summary(boost: &BoostPlan) -> Option<String> {
     let first = boost.refusals.first()?;
     let more = match boost.refusals.iter().filter(|refusal| refusal.why != first.why).count() {
@@ -142,7 +142,7 @@ pub(crate) fn refusal_summary(boost: &BoostPlan) -> Option<String> {
     Some(format!("{}: {}{more}", first.what, first.why))
 }
 
-/// Each reason with the groups, threads and findings that it concerns.
+/// Each reason with the groups, threads and findings to which it applies.
 fn refusals(boost: &BoostPlan) -> Section {
     let refused = boost.refusals.iter().map(|BoostRefusal { what, why }| (why.as_str(), what.as_str()));
     let left = boost.plan.left.iter().map(|left| (left.why.as_str(), left.title.as_str()));
@@ -374,7 +374,7 @@ fn steered_group(group: &SteeredGroup) -> Vec<Block> {
     blocks
 }
 
-/// Packets that the program left to the kernel's hash.
+/// Packets for which the program used the kernel's hash.
 fn hash_fallback(steered: &SteeredSockets) -> Option<String> {
     let hashed = || steered.hashed_by_cpu.iter().filter(|(_, packets)| **packets > 0);
     let cpus: Vec<u32> = hashed().map(|(cpu, _)| *cpu).collect();

@@ -20,10 +20,10 @@ use words::{
     per_packet_cost, share, untraced, verdict, wall_ns,
 };
 
-/// More CPUs than this are sorted by the time that packets took.
+/// If there are more CPUs, they are sorted by the time that packets took.
 const MOST_CPUS: usize = 16;
 const MOST_DEVICES: usize = 12;
-/// CPUs that a page draws.
+/// Largest number of CPUs in the drawing of a page.
 const MOST_DRAWN_CPUS: usize = 64;
 const LONGEST_NAME: usize = 30;
 
@@ -104,7 +104,8 @@ fn tiles(cost: &CostReport) -> Vec<Tile> {
     ]
 }
 
-/// In order of number; if they are many, those first that packets took most of.
+/// CPUs in order of their number; many CPUs in order of the time that packets took, the longest
+/// first.
 fn sorted_cpus(cost: &CostReport, most: usize) -> Vec<&CpuCost> {
     let mut cpus: Vec<&CpuCost> = cost.cpus.iter().collect();
     if cpus.len() > most {
@@ -225,7 +226,7 @@ fn victim_table(cost: &CostReport, victims: &[TopVictim], top: usize) -> Table {
         .with_text_limit(top, "that lost less")
 }
 
-/// Empty unless paths were asked for. The last row has the time that belongs to no path.
+/// Empty unless paths were requested. The last row has the time that belongs to no path.
 fn paths(cost: &CostReport) -> Table {
     let Some(paths) = &cost.paths else { return Table::default() };
     let taken: u64 = paths.iter().map(|path| path.taken_ns + path.own_ns).sum();
@@ -349,7 +350,7 @@ impl CommandResult for CostComparison {
     }
 }
 
-/// The time per packet of both, because two measurements seldom see the same load.
+/// Compares the time per packet, because two measurements seldom have the same load.
 fn comparison_verdict(comparison: &CostComparison) -> String {
     let figure = comparison.figure("packets_ns_a_packet").map(|figure| (figure.values, figure.ratio));
     match figure {

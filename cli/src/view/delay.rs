@@ -9,7 +9,7 @@ use crate::document::{
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{UNKNOWN, grouped, microseconds, percent, significant, time_span};
 
-/// More rows are left out of the text.
+/// Further rows are left out of the text.
 const MOST_REASONS: usize = 8;
 const MOST_CPUS: usize = 16;
 // Requests below which the slowest 1 % are few.

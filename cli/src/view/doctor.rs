@@ -87,14 +87,14 @@ struct CounterGrowth {
     per_second: Option<f64>,
 }
 
-/// Interfaces and services beyond these are counted, not drawn as text.
+/// Further interfaces and services are counted, but not drawn as text.
 const MOST_INTERFACES: usize = 4;
 const MOST_SERVICES: usize = 6;
 /// Reasons that the short text lists.
 const MOST_REASONS: usize = 8;
-/// A list of CPUs longer than this is printed as their number.
+/// A longer list of CPUs is printed as the number of CPUs.
 const LONGEST_CPU_LIST: usize = 16;
-/// A longer value is only in the full text and in the page.
+/// A longer value is printed only in the full text and in the page.
 const LONGEST_VALUE: usize = 48;
 /// Lines of a text in the short form.
 const SHORT_LINES: usize = 2;
@@ -324,7 +324,7 @@ fn flows(paths: &InterfacePaths, service: Option<&DrawnService>) -> Vec<FlowGrou
             }
         })
         .collect();
-    // Queues whose interrupts are on no node, or on several.
+    // Queues whose interrupts are on no single node.
     if let Some(last) = groups.last_mut() {
         last.rows.extend(rows.iter().filter(|(node, _)| node.is_none()).map(|(_, cells)| cells.clone()));
     }
@@ -468,7 +468,8 @@ fn unknown_section(unknown: &[UnknownItem]) -> Section {
         .with_for(Audience::Page, Block::List(full))
 }
 
-/// Places by the reason for which they are unknown, in the order of the first of each.
+/// Places grouped by the reason why they are unknown, in the order of the first place of each
+/// group.
 fn by_reason(unknown: &[UnknownItem]) -> Vec<(&str, Vec<&str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for item in unknown {
@@ -480,7 +481,7 @@ fn by_reason(unknown: &[UnknownItem]) -> Vec<(&str, Vec<&str>)> {
     groups
 }
 
-/// The same, with places of one kind in one group although their reasons differ by a name or number.
+/// Places grouped by reason, and also by kind if their reasons differ only in a name or number.
 fn by_kind(unknown: &[UnknownItem]) -> Vec<(&str, Vec<&str>)> {
     let kind = |places: &[&str]| places.first().map(|place| without_brackets(place));
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();

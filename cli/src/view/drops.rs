@@ -69,7 +69,7 @@ impl CommandResult for DropsResult {
     }
 }
 
-/// Whose packets, and for how long.
+/// The subject of the counts, and the duration.
 fn about(result: &DropsResult) -> String {
     let accounting = &result.accounting;
     let seconds = |seconds: f64| time_span(seconds * 1e9);
@@ -97,7 +97,7 @@ fn overhead(accounting: &PacketAccounting) -> String {
     [Some(overhead), sampled(accounting)].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// Why only parts of the time were counted.
+/// The reason why packets were counted only for parts of the time.
 fn sampled(accounting: &PacketAccounting) -> Option<String> {
     let sampled = accounting.sampled?;
     let dropped = match sampled.socket_drops_packets {
@@ -112,7 +112,7 @@ fn sampled(accounting: &PacketAccounting) -> Option<String> {
     ))
 }
 
-/// The paths with their names; that of forwarded packets if there were any.
+/// The paths with their names. The path of forwarded packets is included only if there were any.
 fn named_paths(accounting: &PacketAccounting) -> impl Iterator<Item = (&'static str, &AccountingPath)> {
     let paths = [
         ("Requests", &accounting.requests),
@@ -122,7 +122,8 @@ fn named_paths(accounting: &PacketAccounting) -> impl Iterator<Item = (&'static 
     paths.into_iter().filter(|(name, path)| *name != "Forwarded" || !path.stages.is_empty())
 }
 
-/// The first and last stage with a count, and those where packets were lost, wait or are missing.
+/// The first and last stage with a count, and the stages where packets were lost, wait or are
+/// missing.
 fn visible_stages(path: &AccountingPath, full: bool) -> Vec<&StageEntry> {
     let counted =
         |entry: &StageEntry| entry.packets_in.value().is_some() || entry.packets_out.value().is_some();
@@ -206,7 +207,7 @@ fn bar(entry: &StageEntry, most: u64, width: usize) -> StackedBar {
     }
 }
 
-/// A short explanation of a stage.
+/// A short description of a stage.
 fn does(step: PathStep) -> &'static str {
     match step {
         PathStep::Generator => "sends the requests",
@@ -257,7 +258,7 @@ fn elsewhere(accounting: &PacketAccounting) -> Section {
     Section::new("Elsewhere").with(Table::new(&[">lost", "cause"]).with_rows(rows).into_listing().wrapping())
 }
 
-/// Each cause once, with its remedy.
+/// Each cause of losses once, with its remedy.
 fn remedies(accounting: &PacketAccounting) -> Section {
     let losses = accounting.ways().flat_map(|way| way.losses().map(|(_, loss)| loss));
     let mut causes: Vec<&StageLoss> = Vec::new();

@@ -20,12 +20,12 @@ use words::{callers, lock_kind, lock_total, own, sampled, share_uncertainty};
 
 /// Hot spots with a smaller share of packet processing are listed in one line.
 const SMALL: f64 = 0.02;
-/// From this share on a hot spot has the colour of an alarm.
+/// Hot spots with at least this share have the colour of an alarm.
 const HOT: f64 = 0.10;
-/// Blocks and rows of the short text.
+/// Number of blocks and rows in the short text.
 const FEW: usize = 5;
 const FEW_CPUS: usize = 8;
-/// Functions and waits that are listed at most.
+/// Largest number of listed functions and waits.
 const MANY: usize = 60;
 
 impl CommandResult for FlameResult {
@@ -144,7 +144,7 @@ fn share(samples: u64, of: u64) -> String {
     if of == 0 { UNKNOWN.to_owned() } else { percent(samples as f64 / of as f64) }
 }
 
-/// A section per large hot spot, then the small ones.
+/// A section per large hot spot, then the small hot spots.
 fn spots(result: &FlameResult) -> Vec<Section> {
     let in_path: Vec<&HotSpot> = result.spots.iter().filter(|spot| spot.share_of_path > 0.0).collect();
     let large = in_path.iter().take_while(|spot| spot.share_of_path >= SMALL).count();
@@ -160,7 +160,7 @@ fn spots(result: &FlameResult) -> Vec<Section> {
     for (index, spot) in result.spots.iter().enumerate() {
         let audience = match index {
             index if index < shown => Audience::Both,
-            // Pages fold the small ones up, below.
+            // Pages fold small hot spots up, below.
             _ if spot.share_of_path >= SMALL => Audience::Page,
             _ => Audience::FullText,
         };
@@ -272,7 +272,7 @@ fn cpus(profile: &StackProfile) -> Section {
     Section::new("CPUs, shares of samples").with(table)
 }
 
-/// How it was measured, and what limits it.
+/// The method of the measurement, and its limits.
 fn method(result: &FlameResult) -> Section {
     let profile = result.profile.as_ref();
     let contention = result.contention.as_ref();

@@ -9,7 +9,7 @@ use crate::document::{Block, Document, Mark, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{UNKNOWN, percent, rate, rate_range, ratio, significant};
 
-/// Shares of the capacity from which on the verdict is a warning, and an alarm.
+/// Shares of the capacity at which the verdict becomes a warning, and an alarm.
 const NEAR: f64 = 0.7;
 const FULL: f64 = 0.9;
 

@@ -269,7 +269,7 @@ fn code_name(code: &CodeCount) -> String {
     code.name.clone().unwrap_or_else(|| format!("code {}", code.code))
 }
 
-/// Known reasons of missing replies.
+/// Known reasons for missing replies.
 fn unanswered(outcome: &SlotOutcome, workload: &str) -> String {
     let watch = &outcome.self_watch;
     let known = [
@@ -393,7 +393,7 @@ fn latency_axis() -> LineAxis {
     axis("microseconds from the intended send time", ChartScale::Logarithmic, |ns| microseconds(ns as u64))
 }
 
-/// Shares, at least up to 1 % so that small losses look small.
+/// An axis for shares up to at least 1 %, so that small losses look small.
 fn loss_axis() -> LineAxis {
     LineAxis { include: vec![0.01], ..axis("share of the requests sent", ChartScale::Linear, percent) }
 }
@@ -453,9 +453,9 @@ fn timeline_charts(intervals: &[SlotInterval]) -> Vec<LineChart> {
     ]
 }
 
-/// Latency by the share answered within it: each step to the right is a tenth of the remaining replies.
+/// Latency by the share of replies: each step to the right is a tenth of the remaining replies.
 fn distribution(latency: &Latency) -> Option<LineChart> {
-    // The last point is one sample of all.
+    // The last point stands for one reply of all.
     let rarest = (latency.count() as f64).clamp(10.0, 1e6);
     let steps = (rarest.log10() * 8.0).floor() as u32;
     let values = (0..=steps).map(|step| {
@@ -471,14 +471,15 @@ fn distribution(latency: &Latency) -> Option<LineChart> {
     (latency.count() > 0).then(|| line_chart("Latency by share", across, latency_axis(), vec![series]))
 }
 
-/// All but one in `rarity`, with enough digits to differ from 100 %: `96.67 %`.
+/// The share of all replies but one in `rarity`, with enough digits to differ from 100 %: `96.67
+/// %`.
 fn share_within(rarity: f64) -> String {
     let digits = rarity.log10().floor().max(0.0) as usize + 1;
     let text = format!("{:.digits$}", (1.0 - 1.0 / rarity) * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Replies, latency and loss against the rate offered.
+/// Replies, latency and loss by the offered rate.
 fn rate_charts(steps: &[SlotOutcome]) -> Vec<LineChart> {
     let series = |style, name, pick: &dyn Fn(&SlotOutcome) -> Option<f64>| LineSeries {
         style,

@@ -1,4 +1,4 @@
-//! What changes won or cost a service: part of the documents of `tune apply` and `boost apply`.
+//! The effect of changes on a service: part of the documents of `tune apply` and `boost apply`.
 
 use linerate_host::Known;
 use linerate_host::stats::ComparisonVerdict;
@@ -51,7 +51,7 @@ pub(crate) fn summary(measured: &ChangeMeasurement) -> String {
     }
 }
 
-/// Where the benefit of a change was measured.
+/// The place where the benefit of a change was measured.
 pub(crate) fn benefit_words(benefit: &ChangeBenefit) -> String {
     match benefit {
         ChangeBenefit::Here { tune, verdict, summary, others } => {

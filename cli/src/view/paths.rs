@@ -170,7 +170,7 @@ fn costs(report: &PathsReport) -> Section {
         .with(cross_check(report))
 }
 
-/// Traced CPU time next to that of `/proc/stat`.
+/// Traced CPU time compared with that of `/proc/stat`.
 fn cross_check(report: &PathsReport) -> Block {
     let ratios: Vec<f64> = with_cost(report)
         .filter_map(|(_, cost)| {
@@ -220,7 +220,7 @@ fn cost_chart(report: &PathsReport) -> BarChart {
     }
 }
 
-/// A rate and its comparison as a row of [`rates_chart`]; `unit` is what is counted.
+/// A rate and its comparison as a row of [`rates_chart`]; `unit` is the counted unit.
 pub(super) fn rate_row(
     label: &str,
     estimate: Option<RateEstimate>,

@@ -8,7 +8,7 @@ use crate::render::format::{self, UNKNOWN, percent, plus_minus, rate, ratio};
 use crate::view::ladder::{rates_chart, ratio_interval, verdict_name, verdict_tone};
 use crate::view::paths::{micro, rate_row};
 
-/// With a smaller share of packets lost, the sender may have been the limit.
+/// If a smaller share of packets was lost, the sender may have been the limit.
 const OVERLOADED: f64 = 0.01;
 
 impl CommandResult for PlacementComparison {

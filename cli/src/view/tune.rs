@@ -14,7 +14,8 @@ use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Tabl
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{self, count_with_noun};
 
-/// Makes a command line for the reader: `undo 3` becomes `linerate tune undo 3`, with the state directory.
+/// Makes a command line for the reader: `undo 3` becomes `linerate tune undo 3`, with the option
+/// for the state directory.
 pub(crate) type TuneCommand<'a> = &'a dyn Fn(&str) -> String;
 
 fn default_command(verb: &str) -> String {
@@ -60,7 +61,7 @@ pub(crate) fn apply(envelope: &Envelope<TuneApplyReport>, command: TuneCommand<'
     document
 }
 
-/// Number of changes, and why some are missing.
+/// Number of changes, and the reason why some are missing.
 pub(super) fn apply_verdict(tune: u64, changes: &[AppliedChange], broke_off: Option<&str>) -> String {
     let count = |outcome: &ChangeOutcome| changes.iter().filter(|step| step.outcome == *outcome).count();
     let already = match count(&ChangeOutcome::Already) {
@@ -104,7 +105,7 @@ fn remaining_findings(known: bool, mut findings: Vec<&RemainingFinding>) -> Sect
     }
 }
 
-/// How to finish, keep or undo the tune.
+/// Commands to finish, keep or undo the tune.
 pub(super) fn next_steps(
     tune: u64,
     changes: &[AppliedChange],
@@ -211,7 +212,7 @@ pub(crate) fn undo_summary(report: &UndoReport) -> String {
     format!("Tune {} {done}{why}: {restored} as before{}.", report.tune, others.concat())
 }
 
-/// Empty for an undo that was requested.
+/// Reason of an undo; empty if the user requested it.
 fn undo_reason(why: UndoReason) -> &'static str {
     match why {
         UndoReason::Asked | UndoReason::Finished => "",
@@ -248,7 +249,7 @@ impl CommandResult for JournalStatus {
     }
 }
 
-/// One section per tune with the settings that differ from it; `full` adds the others.
+/// One section per tune with the settings that differ from it; `full` adds the other settings.
 pub(crate) fn status(envelope: &Envelope<JournalStatus>, command: TuneCommand<'_>, full: bool) -> Document {
     let status = &envelope.result;
     let verdict = match status.tunes.len() {
@@ -339,7 +340,7 @@ fn state(tune: &TuneStatus) -> (Tone, String) {
     (tone, format!("{words}; {} in effect{}", count_with_noun(in_effect, "setting"), others.concat()))
 }
 
-/// When linerate undoes the tune by itself; empty for never.
+/// The time when linerate undoes the tune by itself; empty for never.
 fn end(tune: &TuneStatus, command: TuneCommand<'_>) -> String {
     if let Some(why) = tune.overdue {
         let why = match undo_reason(why) {
@@ -369,7 +370,7 @@ fn setting_fact(setting: &SettingStatus) -> Fact {
     let (label, text) = match &setting.state {
         SettingState::InEffect => ("in effect", format!("{name}: {now}, was {from}")),
         SettingState::NotMade { why } => {
-            // The host's words begin with the setting.
+            // The host's message begins with the setting.
             let why = why.as_ref().map(|why| why.strip_prefix(&format!("{name}: ")).unwrap_or(why));
             ("not made", format!("{name}: {now}{}", why.map(|why| format!(": {why}")).unwrap_or_default()))
         }

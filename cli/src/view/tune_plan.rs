@@ -1,4 +1,4 @@
-//! A tune plan: changes by interface and kind with their reasons, and the findings that stay.
+//! A tune plan: changes by interface and kind with their reasons, and the remaining findings.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::origin::{HostSummary, Origin};
 use crate::render::column::cut;
 use crate::render::format::{self, count_with_noun};
 
-/// A plan with what was known when it was made.
+/// A plan and the facts known when it was made.
 pub(crate) struct PlanView<'a> {
     pub(crate) plan: &'a TunePlan,
     pub(crate) host: &'a str,
@@ -28,7 +28,7 @@ pub(crate) struct PlanView<'a> {
     pub(crate) full: bool,
 }
 
-/// Longer values are summed up in the short form.
+/// Longer values are shortened in the short form.
 const LONGEST: usize = 34;
 /// Rows of a table in the short form.
 const ROWS: usize = 24;
@@ -68,7 +68,7 @@ pub(crate) fn document(view: &PlanView<'_>) -> Document {
     }
 }
 
-/// Number of changes and what they interrupt.
+/// Number of changes, and the interruptions they cause.
 pub(crate) fn summary(plan: &TunePlan, host: &str) -> String {
     let all = || plan.agreements.iter().chain(&plan.changes);
     let goal = &plan.goal;
@@ -148,7 +148,7 @@ enum ChangeKind {
     Other,
 }
 
-/// The changes in groups, the groups of a subject one after the other.
+/// The changes in groups, sorted by subject.
 fn change_groups(plan: &TunePlan) -> Vec<ChangeGroup<'_>> {
     let agreements = plan.agreements.iter().map(|change| (ChangeSubject::OtherTools, change));
     let changes =
@@ -171,13 +171,13 @@ fn change_groups(plan: &TunePlan) -> Vec<ChangeGroup<'_>> {
 impl ChangeSubject {
     fn of(setting: &Setting, devices: &[NamedDevice]) -> Self {
         match setting.interface() {
-            // Sysctls of all interfaces, and of those to come.
+            // Sysctls of all present and future interfaces.
             Some(name) if ["all", "default"].contains(&name.as_ref()) => return Self::NetworkStack,
             Some(name) => return Self::Interface(name.into_owned()),
             None => {}
         }
         match setting {
-            // An interrupt has its interface's name only if the driver gave it one.
+            // An interrupt has its interface's name only if the driver sets it.
             Setting::IrqAffinity { .. } => match devices {
                 [only] => Self::Interface(only.interface.clone()),
                 _ => Self::Machine,
@@ -326,7 +326,7 @@ impl ChangeGroup<'_> {
     }
 }
 
-/// Another tool that manages the setting, and how to keep it from changing it back.
+/// Another tool that manages the setting, and how to keep that tool from changing it back.
 fn claim_fact(claim: &SettingClaim, full: bool) -> Fact {
     let acts = match claim.acts {
         EnforcementMode::Always => "again and again",
@@ -379,7 +379,8 @@ fn held_back(held: &[HeldBack]) -> Option<Section> {
     (!held.is_empty()).then_some(section)
 }
 
-/// Whether the queues of the interface are made again, so that the changes do not name their CPUs.
+/// Whether the queues of the interface are created again, so that the changes do not name their
+/// CPUs.
 fn is_reset(plan: &TunePlan, layout: &InterfaceLayout) -> bool {
     plan.changes.iter().any(|change| {
         change.interrupts == ChangeImpact::Link
@@ -407,7 +408,7 @@ fn skipped(left: &[SkippedFinding], full: bool) -> Option<Section> {
         section = section.with(Block::Paragraph(tone, title));
         let short = |name, text: &str| Fact { text_lines: Some(2), ..Fact::new(name, text) };
         let mut facts = vec![short("found", &one.title)];
-        // Neighbours with the same reason print it once.
+        // Neighbouring findings with the same reason print it once.
         let next = left.get(index + 1);
         if !next.is_some_and(|next| one.why == next.why && one.commands == next.commands) {
             let commands =
@@ -471,7 +472,7 @@ pub(crate) fn one_line(change: &PlannedChange) -> String {
     format!("{setting}: {} -> {}", shown(setting, from), shown(setting, to))
 }
 
-/// A value as people read it: CPUs as a list, nothing as `none`, in one line.
+/// A value for people in one line: CPUs as a list, an empty value as `none`.
 pub(crate) fn shown(setting: &Setting, value: &SettingValue) -> String {
     let text = value.as_str();
     if is_mask(setting)
@@ -498,7 +499,7 @@ fn steering_summary(table: &SteeringTable, text: &str) -> String {
     format!("by-cpu, {} CPUs to {} sockets", table.by_cpu.len(), sockets.len())
 }
 
-/// The CPUs of a mask, and the effective one if it is known.
+/// The CPUs of a mask, and of the effective mask if it is known.
 fn cpus_of_mask(text: &str) -> Option<String> {
     let (mask, at) = text.split_once(" at ").map_or((text, None), |(mask, at)| (mask, Some(at)));
     let cpus: Vec<u32> = CpuSet::from_mask(mask).ok()?.iter().collect();

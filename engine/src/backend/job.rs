@@ -114,7 +114,7 @@ impl<'a> LocalCounters<'a> {
     #[cold]
     pub(super) fn on_receive_error(&mut self, error: io::Error) -> io::Result<bool> {
         match error.raw_os_error() {
-            // A signal says nothing about the queue.
+            // A signal does not show whether the queue is empty.
             Some(libc::EINTR) => Ok(false),
             Some(libc::EAGAIN) => Ok(true),
             Some(

@@ -1,8 +1,10 @@
-//! AF_XDP: workers take requests from a device's queues and answer in place; the socket serves the rest.
+//! AF_XDP: workers take requests from a device's queues and answer in place; the socket serves
+//! other requests.
 //!
-//! A BPF program on each interface (bpf/xsk.bpf.c) redirects requests to the AF_XDP socket of the queue on which they
-//! arrived. A worker has the sockets of its queues, which share memory for frames. The frame of a request becomes that of
-//! the reply. Fragments, IP options, broadcasts and the like pass to the stack, and the worker answers them from its UDP
+//! A BPF program on each interface (bpf/xsk.bpf.c) redirects requests to the AF_XDP socket of the
+//! queue on which they arrived. A worker has the sockets of its queues, which share memory for
+//! frames. The frame of a request becomes that of the reply. Fragments, packets with IP options,
+//! broadcasts and similar packets pass to the stack, and the worker answers them from its UDP
 //! socket between the frames.
 
 pub(crate) mod frame;

@@ -23,7 +23,7 @@ pub(crate) trait AdmissionPolicy {
     fn arrived(&mut self, _when: impl FnOnce() -> Option<i64>) {}
     /// Whether the service gets the next request, sent by `source`.
     fn admits(&mut self, source: &SocketName) -> bool;
-    /// The same for a frame, whose arrival time is unknown and whose name has to be made.
+    /// Like `admits`, for a frame: its arrival time is unknown, and its name must be created.
     fn admits_from(&mut self, source: impl FnOnce() -> SocketName) -> bool;
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct AdmissionControl {
     filled: bool,
 }
 
-/// Limits from here on can use the coarse clock, which is a tick behind.
+/// Limits of this time or more can use the coarse clock, which is a tick behind.
 const COARSE_NS: i64 = 100_000_000;
 
 // Sheds requests that waited too long.

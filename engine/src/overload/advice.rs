@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::{OverloadPolicy, interfaces, napi};
 use crate::sys::interface::{self, NetDevice};
 
-/// A setting of the host that takes from a server above its capacity. The server leaves it as it is.
+/// A setting of the host that harms a server above its capacity. The server does not change it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostAdvice {
@@ -25,7 +25,7 @@ impl std::fmt::Display for HostAdvice {
     }
 }
 
-/// Who serves, where, and how.
+/// The address, the policy and the threads of a server.
 pub(crate) struct ServingThreads<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) overload: &'a OverloadPolicy,
@@ -42,15 +42,14 @@ pub(crate) fn find_advice(serving: &ServingThreads<'_>) -> Vec<HostAdvice> {
     }
     let wanted = serving.overload.guard.as_ref().map_or(&[][..], |guard| &guard.interfaces);
     let devices = interface::interfaces().unwrap_or_default();
-    // A server with clients on the loopback interface only has no other host's packets to suffer
-    // from.
+    // Packets of other hosts cannot harm a server whose clients are on the loopback interface only.
     let Ok(place) = interfaces::find(&devices, serving.address, wanted) else { return Vec::new() };
     let host = KernelSettings { sys: "/sys".into(), proc: "/proc".into() };
     let here = |name: &&String| host.is_in_namespace(&devices, name);
     place.interfaces.iter().filter(here).filter_map(|name| host.advice(name, serving)).collect()
 }
 
-// Where the kernel shows its settings.
+// The folders in which the kernel shows its settings.
 struct KernelSettings {
     sys: PathBuf,
     proc: PathBuf,
@@ -61,7 +60,8 @@ impl KernelSettings {
         self.sys.join("class/net").join(name)
     }
 
-    /// Whether the interface of this name is the one of this network namespace: sysfs shows those of the one it was mounted in.
+    /// Whether the interface with this name is in this network namespace: sysfs shows the
+    /// interfaces of the namespace in which it was mounted.
     fn is_in_namespace(&self, devices: &[NetDevice], name: &str) -> bool {
         let Some(device) = devices.iter().find(|device| device.name == *name) else { return false };
         let Ok(mac) = device.mac() else { return false };
@@ -113,12 +113,13 @@ impl KernelSettings {
     fn waiting_threads(&self, name: &str, serving: &ServingThreads<'_>) -> Option<HostAdvice> {
         serving.overload.guard.as_ref()?;
         let threads = napi::list_threads(&self.proc, name);
-        // One a queue for each direction at most: more are of several interfaces of this name, in other network namespaces.
+        // At most one thread per queue and direction: more threads belong to interfaces of this
+        // name in other network namespaces.
         if threads.len() > fs::read_dir(self.interface_dir(name).join("queues")).ok()?.count() {
             return None;
         }
         let taken: BTreeSet<u32> = serving.workers.iter().flatten().copied().collect();
-        // Fewer workers, not pinned to one each, leave some of these.
+        // Fewer workers, not pinned to one CPU each, leave some of these CPUs free.
         if serving.workers.len() < taken.len() {
             return None;
         }
@@ -164,14 +165,15 @@ impl KernelSettings {
     }
 
     fn interrupted_cpus(&self, folder: &Path) -> Option<BTreeSet<u32>> {
-        // That of a virtio device belongs to its bus' device.
+        // The interrupts of a virtio device belong to the device of its bus.
         let entries = ["device/msi_irqs", "device/../msi_irqs"].into_iter();
         let entries = entries.filter_map(|at| fs::read_dir(folder.join(at)).ok()).next()?;
         let mut cpus = BTreeSet::new();
         for vector in entries.flatten() {
             let folder = self.proc.join("irq").join(vector.file_name());
             let allowed = napi::parse_cpu_list(&read_text(&folder.join("smp_affinity_list"))?)?;
-            // One of those allowed, unless it is stale: without interrupt remapping it changes with the next interrupt only.
+            // One of the allowed CPUs, unless it is stale: without interrupt remapping it changes
+            // with the next interrupt only.
             let effective = read_text(&folder.join("effective_affinity_list"))
                 .and_then(|text| napi::parse_cpu_list(&text));
             let effective = effective.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&allowed));

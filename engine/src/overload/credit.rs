@@ -35,7 +35,8 @@ const IDLE_PART: u64 = 8;
 pub(crate) struct AdmissionCredit {
     state: MappedGuardState,
     wait_ns: u64,
-    /// Requests that the smallest receive buffer holds, and all of them together.
+    /// Requests that the smallest receive buffer holds, and requests that all buffers hold
+    /// together.
     room: u64,
     room_of_all: u64,
     workers: Box<[WorkerState]>,
@@ -91,7 +92,7 @@ impl AdmissionCredit {
         self.workers.iter().map(|worker| worker.allowance.load(Relaxed))
     }
 
-    /// Nothing waits: forgets packets that were admitted and did not arrive.
+    /// No request waits: forgets packets that were admitted and did not arrive.
     fn reset(&self) {
         self.state.granted.fetch_max(self.set_limit(self.allowances().sum()), Relaxed);
     }

@@ -66,7 +66,7 @@ pub struct GuardReport {
     pub counts: GuardCounts,
 }
 
-/// A guard that is attached. Goes when this is dropped.
+/// An attached guard. Dropping it detaches the guard.
 #[derive(Debug)]
 pub(crate) struct AttachedGuard {
     object: Ebpf,
@@ -89,8 +89,8 @@ pub(crate) fn receive_buffer(wait: Duration) -> usize {
 }
 
 impl AttachedGuard {
-    /// Attaches a guard for the sockets on `addresses` that have such buffers, and their workers. The error says why there is
-    /// none.
+    /// Attaches a guard for the sockets on `addresses`, which have these receive buffers, and their
+    /// workers. The error is the reason why there is no guard.
     pub(crate) fn start(
         guard: &XdpGuard,
         fairness: Option<SourceGrouping>,
@@ -155,7 +155,7 @@ impl AttachedGuard {
     }
 }
 
-/// How many requests each receive buffer holds.
+/// The number of requests that each receive buffer holds.
 fn buffer_capacities(buffers_bytes: &[usize]) -> Vec<u64> {
     buffers_bytes.iter().map(|bytes| (bytes * 3 / 4 / REQUEST_MEMORY).max(1) as u64).collect()
 }

@@ -1,4 +1,5 @@
-//! The interfaces on which a server's requests arrive, and the addresses they are for: where a guard is attached.
+//! The interfaces on which a server's requests arrive, and the addresses of the requests: a guard
+//! is attached there.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -12,8 +13,8 @@ pub(super) struct GuardedInterfaces {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-/// The interfaces for a server on `addresses`, or the interfaces `wanted`. Addresses that no interface has are left out; it is
-/// an error if all are.
+/// The interfaces for a server on `addresses`, or the interfaces `wanted`. Addresses that no
+/// interface has are left out; it is an error if none is left.
 pub(super) fn find_all(
     devices: &[NetDevice],
     addresses: &[SocketAddr],

@@ -7,7 +7,7 @@ use std::path::Path;
 // Most bytes of a thread's name before Linux 5.17 (`TASK_COMM_LEN` without its end).
 const SHORT: usize = 15;
 
-/// One of them.
+/// A thread of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NapiThread {
     pub(super) pid: u32,
@@ -15,12 +15,12 @@ pub(super) struct NapiThread {
     pub(super) name: String,
     /// Whether it has a real-time policy, so that it runs before ordinary threads.
     pub(super) real_time: bool,
-    /// Where it may run.
+    /// The CPUs on which it may run.
     pub(super) cpus: BTreeSet<u32>,
 }
 
-/// The threads of an interface, as far as `proc` shows them; those of one of the same name in another network namespace are
-/// among them.
+/// The threads of an interface that `proc` shows. Includes the threads of an interface with the
+/// same name in another network namespace.
 pub(super) fn list_threads(proc: &Path, interface: &str) -> Vec<NapiThread> {
     let processes = fs::read_dir(proc).into_iter().flatten().flatten();
     processes.filter_map(|entry| read_thread(&entry.path(), interface)).collect()

@@ -1,7 +1,7 @@
 //! Finds heavy sources: a count-min sketch of the requests admitted lately per source. The same
 //! algorithm as in bpf/guard.bpf.c.
 
-/// Cells a row.
+/// Cells per row.
 const ROW: usize = 4096;
 const ROW_BITS: u32 = ROW.trailing_zeros();
 

@@ -1,4 +1,4 @@
-//! The sockets for one address, or one that was there already.
+//! The sockets for one address, or an adopted socket.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ pub(super) struct BoundSockets {
 #[derive(Debug, Clone)]
 pub(super) struct MulticastGroup {
     pub(super) group: IpAddr,
-    /// By its name.
+    /// The name of the interface.
     pub(super) interface: String,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn join(groups: &[MulticastGroup], listeners: &[BoundSockets]) -> Res
         return Ok(());
     }
     for socket in listeners.iter().flat_map(|listener| &listener.sockets) {
-        // The second fails on IPv4 sockets, which need it not.
+        // The second call fails on IPv4 sockets, which do not need it.
         let done = option::set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
         let _ = option::set(socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
         done.map_err(|source| ServerError::Group {

@@ -63,8 +63,8 @@ impl Builder {
             Some(list) if list.is_empty() => return Err(ServerError::NoCpu { purpose: "pinning" }),
             Some(list) => {
                 cpus::check(list)?;
-                // Steering gives the CPUs to the workers of each address in the same way. Else the next address goes on with
-                // those that are left.
+                // Steering gives the CPUs to the workers of each address in the same way. Without
+                // steering the next address continues with the CPUs that are left.
                 let place = |worker: usize| if steered { worker % workers } else { worker };
                 (0..workers * listeners).map(|worker| Some(list[place(worker) % list.len()])).collect()
             }

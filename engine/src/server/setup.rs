@@ -1,4 +1,4 @@
-//! The part of a server that its reports show, and the methods that do so.
+//! The part of a server that its reports show, and its accessors.
 
 use std::net::SocketAddr;
 

@@ -11,9 +11,9 @@ use crate::sys::option;
 pub struct CbpfInstruction {
     /// Operation.
     pub code: u16,
-    /// Instructions to skip where a comparison holds.
+    /// Instructions to skip if a comparison holds.
     pub jump_true: u8,
-    /// Instructions to skip where it does not.
+    /// Instructions to skip if it does not hold.
     pub jump_false: u8,
     /// Operand.
     pub operand: u32,
@@ -32,11 +32,12 @@ const BY_HASH: u32 = u32::MAX;
 /// `BPF_MAXINSNS`.
 const LONGEST: usize = 4096;
 
-/// The classic BPF program for a table, as [`attach`](super::attach) attaches it: returns the slot for the CPU it
-/// runs on, or a number out of range for a CPU without one. Takes as many comparisons as the table's size has bits.
+/// The classic BPF program for a table, as [`attach`](super::attach) attaches it. It returns the
+/// slot of the CPU on which it runs, or a number out of range for a CPU without a slot. It needs as
+/// many comparisons as the table's size has bits.
 ///
 /// # Errors
-/// [`SteeringError::TooLong`] for a table that takes more than 4096 instructions.
+/// [`SteeringError::TooLong`] for a table that requires more than 4096 instructions.
 pub fn program(table: &CpuTable) -> Result<Vec<CbpfInstruction>, SteeringError> {
     let pairs = table.pairs();
     let mut program = vec![statement(LOAD, CPU)];

@@ -101,13 +101,15 @@ fn slots_by_cpu(table: &CpuTable) -> Vec<u32> {
 ///         bpf_sk_select_reuseport(ctx, &members, slot, 0);
 /// return SK_PASS;
 /// ```
-/// Where nothing was selected, `SK_PASS` leaves the choice to the hash (net/core/filter.c, `bpf_run_sk_reuseport`).
+/// If no socket was selected, `SK_PASS` leaves the choice to the hash (net/core/filter.c,
+/// `bpf_run_sk_reuseport`).
 fn assemble(slots: RawFd, members: RawFd) -> Vec<EbpfInstruction> {
     const SK_PASS: i32 = 1;
     let [slots_low, slots_high] = bpf::load_map(1, slots);
     let [members_low, members_high] = bpf::load_map(2, members);
     let select = [
-        // The helper wants the key on the stack or in a map; a copy on the stack satisfies every verifier.
+        // The helper requires the key on the stack or in a map; a copy on the stack satisfies every
+        // verifier.
         bpf::load_word(1, 0, 0),
         bpf::store_word(10, -8, 1),
         bpf::move_register(1, 6),

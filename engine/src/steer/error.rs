@@ -11,9 +11,9 @@ pub enum SteeringError {
     Twice {
         /// The CPU's number.
         cpu: u32,
-        /// The socket that had it first.
+        /// The first socket that the CPU was given to.
         first: usize,
-        /// The other one.
+        /// The second socket.
         second: usize,
     },
     /// The table has no entry.
@@ -22,9 +22,9 @@ pub enum SteeringError {
     /// The table names a socket that was not given.
     #[error("the table gives a CPU to socket {slot}, but there are only {sockets}, counted from 0")]
     NoSuchSocket {
-        /// The socket's place.
+        /// The socket's position.
         slot: usize,
-        /// How many there are.
+        /// The number of sockets.
         sockets: usize,
     },
     /// The table does not fit a classic program.
@@ -35,7 +35,7 @@ pub enum SteeringError {
     TooLong {
         /// CPUs in the table.
         cpus: usize,
-        /// Instructions it takes.
+        /// Instructions that the table requires.
         instructions: usize,
     },
     /// The kernel has no room for the classic program.
@@ -69,7 +69,7 @@ pub enum SteeringError {
     /// A socket cannot be put into the eBPF program's map.
     #[error("socket {slot} cannot be steered to: {why} ({source})")]
     Member {
-        /// The socket's place.
+        /// The socket's position.
         slot: usize,
         /// The obstacle.
         why: &'static str,

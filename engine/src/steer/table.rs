@@ -1,11 +1,11 @@
-//! Which CPU goes to which socket.
+//! The assignment of CPUs to sockets.
 
 use std::collections::BTreeMap;
 
 use super::error::SteeringError;
 
-/// Gives CPUs to sockets. A socket is named by its slot: its place, from 0, in the list given to
-/// [`attach`](super::attach).
+/// Assigns CPUs to sockets. A socket is named by its slot: its position, from 0, in the list passed
+/// to [`attach`](super::attach).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuTable {
     slots: BTreeMap<u32, u32>,
@@ -16,7 +16,8 @@ impl CpuTable {
     /// Slot `i` serves the CPUs in `cpus[i]`, which may be none.
     ///
     /// # Errors
-    /// [`SteeringError::Twice`] for a CPU in two slots, [`SteeringError::Empty`] where there is none in any.
+    /// [`SteeringError::Twice`] for a CPU in two slots, [`SteeringError::Empty`] if no slot has a
+    /// CPU.
     pub fn new(cpus: &[impl AsRef<[u32]>]) -> Result<Self, SteeringError> {
         let pairs = cpus.iter().enumerate();
         Self::from_pairs(pairs.flat_map(|(slot, cpus)| cpus.as_ref().iter().map(move |cpu| (*cpu, slot))))
@@ -34,10 +35,10 @@ impl CpuTable {
         if table.slots.is_empty() { Err(SteeringError::Empty) } else { Ok(table) }
     }
 
-    /// Gives one more CPU to a slot. Saying the same twice is no error.
+    /// Adds a CPU to a slot. Adding it to the same slot again is no error.
     ///
     /// # Errors
-    /// [`SteeringError::Twice`] where another slot has it.
+    /// [`SteeringError::Twice`] if another slot has the CPU.
     pub fn insert(&mut self, cpu: u32, slot: usize) -> Result<(), SteeringError> {
         let known = self.slots.insert(cpu, slot_number(slot)?);
         match known.map(|first| first as usize).filter(|first| *first != slot) {
@@ -46,16 +47,17 @@ impl CpuTable {
         }
     }
 
-    /// Gives every CPU not in the table to a slot. Without it the kernel's hash picks a socket for those.
+    /// Sets the slot of all CPUs that are not in the table. Without it the kernel's hash selects a
+    /// socket for them.
     ///
     /// # Errors
-    /// A slot beyond the 32 bits that programs count in.
+    /// A slot above 65,535, the limit of a reuseport group.
     pub fn set_default(&mut self, slot: usize) -> Result<(), SteeringError> {
         self.default = Some(slot_number(slot)?);
         Ok(())
     }
 
-    /// The slot for a CPU; `None` leaves it to the kernel's hash.
+    /// The slot for a CPU; `None` if the kernel's hash selects the socket.
     #[must_use]
     pub fn slot_of(&self, cpu: u32) -> Option<usize> {
         self.slots.get(&cpu).copied().or(self.default).map(|slot| slot as usize)

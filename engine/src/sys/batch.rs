@@ -1,12 +1,13 @@
-//! Many messages a system call: `recvmmsg(2)` and `sendmmsg(2)` over memory laid out once.
+//! Many messages per system call: `recvmmsg(2)` and `sendmmsg(2)` over memory laid out once.
 //!
-//! One array of headers serves both ways: a request's header, name and control data become the reply's. Where a
-//! request gets no reply, its header swaps places with a later one, so that the replies stay in one run; a header
-//! always keeps its own [`HeaderSlot`], whichever place it has.
+//! One array of headers serves both directions: a request's header, name and control data become
+//! the reply's. If a request gets no reply, its header swaps places with a later header, so that
+//! the replies stay in one run; a header always keeps its own [`HeaderSlot`].
 //!
-//! Between two receives only the fields that differ are written back: the buffer's address and length, and the length of the
-//! control data. The kernel writes the name's length too, but on one socket always the same, and takes the header's
-//! flags as output only (net/socket.c, `___sys_recvmsg`, `___sys_sendmsg`).
+//! Between two receives only the fields that differ are written back: the buffer's address and
+//! length, and the length of the control data. The kernel writes the name's length too, but on one
+//! socket always the same, and uses the header's flags as output only (net/socket.c,
+//! `___sys_recvmsg`, `___sys_sendmsg`).
 //!
 //! The system calls are made without the C library's wrappers: glibc's spend most of their instructions on thread
 //! cancellation, which Rust does not use, and musl's `sendmmsg` is a loop over `sendmsg`.
@@ -39,13 +40,13 @@ pub(crate) struct BatchShape {
 struct HeaderSlot {
     // First, so that a header's `msg_iov` points to its slot.
     iov: libc::iovec,
-    /// Where requests are received to; the reply buffer follows at `MessageBatch::reply_offset`.
+    /// The buffer for requests; the reply buffer follows at `MessageBatch::reply_offset`.
     request: *mut u8,
     name: SocketName,
     control: ControlBuffer,
 }
 
-/// One received message, as shown to the closure that decides about it.
+/// A received message, as passed to the closure that decides about it.
 pub(crate) struct IncomingMessage<'a> {
     pub(crate) payload: &'a [u8],
     pub(crate) name: &'a SocketName,
@@ -74,7 +75,7 @@ pub(crate) struct MessageBatch<K> {
     shape: BatchShape,
     // The headers that the last receive filled; never past the last header.
     received: Range<usize>,
-    /// Those of them that hold replies not yet sent.
+    /// The received headers that hold replies not yet sent.
     replies: Range<usize>,
     // Whether a reply buffer has replaced a request's since the last rearming.
     moved: bool,
@@ -83,7 +84,7 @@ pub(crate) struct MessageBatch<K> {
     kind: PhantomData<K>,
 }
 
-/// The control data a batch handles, as a type: which it is then costs nothing to find out for each message.
+/// The control data of a batch as a type, so that no message needs a check of its kind.
 pub(crate) trait ControlKind {
     // The socket's request; must agree with `shape`.
     fn asked(shape: &BatchShape) -> ControlRequest;
@@ -310,14 +311,14 @@ impl<K: ControlKind> MessageBatch<K> {
         self.replies = self.received.start..self.received.end - skipped;
     }
 
-    /// How many replies are not yet sent.
+    /// Number of replies that are not yet sent.
     #[inline]
     pub(crate) fn unsent(&self) -> usize {
         self.replies.len()
     }
 
-    // Sends the replies with one call; returns how many the kernel took, from the first on. An
-    // error belongs to the first.
+    // Sends the replies with one call; returns the number of replies that the kernel accepted, from
+    // the first on. An error belongs to the first reply.
     #[inline]
     pub(crate) fn send(&mut self, socket: &impl AsFd) -> io::Result<usize> {
         // SAFETY: the replies are among the headers; their pointers lead to memory that `self` owns, as long as they

@@ -75,12 +75,12 @@ pub(crate) const fn load_word(destination: u8, base: u8, offset: i16) -> EbpfIns
     instruction(0x61, destination, base, offset, 0)
 }
 
-// `destination = map`, which takes two places (`BPF_PSEUDO_MAP_FD`).
+// `destination = map`, which occupies two places (`BPF_PSEUDO_MAP_FD`).
 pub(crate) const fn load_map(destination: u8, map: RawFd) -> [EbpfInstruction; 2] {
     [instruction(0x18, destination, 1, 0, map), instruction(0, 0, 0, 0, 0)]
 }
 
-/// Skips `skip` instructions where the register is 0.
+/// Skips `skip` instructions if the register is 0.
 pub(crate) const fn jump_if_zero(register: u8, skip: i16) -> EbpfInstruction {
     instruction(0x15, register, 0, skip, 0)
 }
@@ -95,7 +95,8 @@ pub(crate) const fn exit() -> EbpfInstruction {
     instruction(0x95, 0, 0, 0, 0)
 }
 
-// The first fields of `union bpf_attr`. The kernel takes the rest as zero (kernel/bpf/syscall.c, `bpf_check_uarg_tail_zero`).
+// The first fields of `union bpf_attr`. The kernel treats the other fields as zero
+// (kernel/bpf/syscall.c, `bpf_check_uarg_tail_zero`).
 #[repr(C)]
 struct MapCreateAttr {
     kind: u32,

@@ -1,5 +1,5 @@
-//! Control data: the facts about a request besides its payload. Rewritten so that the reply leaves
-//! from the request's destination address, with the options of the service.
+//! Control data: the properties of a request other than its payload. Rewritten so that the reply
+//! leaves from the request's destination address, with the options of the service.
 //!
 //! The layout is the kernel's `cmsghdr`: a `size_t` length that includes the header, level and type as `int`, then
 //! the data, each aligned to `size_t` (include/linux/socket.h).
@@ -12,9 +12,9 @@ pub(crate) struct ControlRequest {
     pub(crate) pktinfo: PktinfoMode,
     // Whether each message has its receive time (`SO_TIMESTAMPNS_NEW`).
     pub(crate) times: bool,
-    /// Whether it has its TOS or traffic class (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
+    /// Whether each message has its TOS or traffic class (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
     pub(crate) traffic_class: bool,
-    /// Whether it may hold several datagrams (`UDP_GRO`).
+    /// Whether a message may hold several datagrams (`UDP_GRO`).
     pub(crate) gro: bool,
 }
 
@@ -25,7 +25,7 @@ impl ControlRequest {
         Self { pktinfo, times: false, traffic_class: false, gro: false }
     }
 
-    /// Whether there is more than addresses.
+    /// Whether there is other data than addresses.
     pub(crate) const fn has_extra_fields(self) -> bool {
         self.times || self.traffic_class || self.gro
     }
@@ -109,7 +109,7 @@ pub(crate) struct ReceivedControl<'a> {
 }
 
 impl ReceivedControl<'_> {
-    /// The address the request came to, from its IP header.
+    /// The destination address of the request, from its IP header.
     pub(crate) fn destination(&self) -> Option<IpAddr> {
         let Self { control, length } = *self;
         if let Some(at) = control.find(length, IPV4) {
@@ -247,11 +247,11 @@ impl ControlBuffer {
     // Turns the `filled` bytes of received control data into control data for the reply; returns
     // their length.
     //
-    // The interface is left to routing, but for link-local addresses, which mean nothing without
-    // one: a host that answers by another link than it was asked on is legal and common. A
-    // multicast or broadcast destination cannot be a source: IPv4 has the proper one in
-    // `ipi_spec_dst`, worked out by the kernel (net/ipv4/ip_sockglue.c, ipv4_pktinfo_prepare); in
-    // IPv6 the source is left to routing.
+    // Routing selects the interface, except for link-local addresses, which mean nothing without an
+    // interface: a host may answer by another link than that of the request, which is legal and
+    // common. A multicast or broadcast destination cannot be a source: for IPv4, `ipi_spec_dst`
+    // contains the correct source, which the kernel determined (net/ipv4/ip_sockglue.c,
+    // ipv4_pktinfo_prepare); for IPv6, routing selects the source.
     #[inline]
     pub(crate) fn make_reply(&mut self, asked: ControlRequest, filled: usize) -> usize {
         let filled = if asked.has_extra_fields() { self.keep_addresses(asked, filled) } else { filled };
@@ -298,7 +298,8 @@ impl ControlBuffer {
         let link_local = address[0] == 0xfe && address[1] & 0xc0 == 0x80;
         let mapped = address[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
         if mapped {
-            // An IPv4 request on a dual-stack socket: the reply's source is the IPv4 one, in IPv6 clothes.
+            // An IPv4 request on a dual-stack socket: the reply's source is the IPv4 address,
+            // mapped to IPv6.
             if !self.holds(V6_SPACE, filled, IPV4) {
                 return 0;
             }

@@ -33,7 +33,7 @@ unsafe impl Send for MappedGuardState {}
 unsafe impl Sync for MappedGuardState {}
 
 impl MappedGuardState {
-    /// Maps the array of one state that `map` is.
+    /// Maps `map`, which is an array of one state.
     pub(crate) fn new(map: BorrowedFd<'_>) -> io::Result<Self> {
         // SAFETY: a new mapping at a place of the kernel's choice; it fails if the map is shorter.
         let place = unsafe {

@@ -1,8 +1,9 @@
-//! A socket address in the kernel's own form, so that a reply needs no decoding of where it goes.
+//! A socket address in the kernel's own form, so that a reply is sent without decoding its
+//! destination.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Address family of a socket, which fixes the length of every name it hands out.
+/// Address family of a socket, which determines the length of every name from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AddressFamily {
     V4,

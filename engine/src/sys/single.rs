@@ -1,4 +1,5 @@
-//! One message a system call: `recvfrom`, `sendto`, and their `msg` kin for sockets with control data.
+//! One message per system call: `recvfrom` and `sendto`, or `recvmsg` and `sendmsg` for control
+//! data.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

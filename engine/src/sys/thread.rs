@@ -1,4 +1,4 @@
-//! The calling thread: where it may run, and how willingly.
+//! The calling thread: its CPUs and its nice value.
 
 use std::io;
 
@@ -6,7 +6,8 @@ const BITS: usize = usize::BITS as usize;
 
 /// The CPUs the calling thread may run on now: online, and in its cpuset.
 pub(crate) fn allowed_cpus() -> io::Result<Vec<u32>> {
-    // The kernel refuses a mask shorter than its own, which is as long as the CPUs it was built for.
+    // The kernel refuses a mask shorter than its own, which has a bit per CPU that it was built
+    // for.
     let mut words = 16;
     loop {
         let mut mask = vec![0usize; words];

@@ -56,7 +56,7 @@ pub(crate) struct XskBind {
 }
 
 impl XskSocket {
-    // Opens one, which takes CAP_NET_RAW.
+    // Opens a socket, which requires CAP_NET_RAW.
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: takes no pointer.
         let descriptor = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -67,9 +67,9 @@ impl XskSocket {
         Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } })
     }
 
-    /// Makes memory that this socket's rings refer to.
+    /// Registers the memory to which this socket's rings refer.
     pub(crate) fn register(&self, umem: &Umem) -> io::Result<()> {
-        // The form before Linux 5.4, which all later ones take: neither flags nor metadata.
+        // The form before Linux 5.4, which all later kernels accept: neither flags nor metadata.
         let registration = libc::xdp_umem_reg_v1 {
             addr: umem.address(),
             len: umem.bytes() as u64,
@@ -125,18 +125,19 @@ impl XskSocket {
         option::set(&self.descriptor, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, i32::from(budget))
     }
 
-    // Enlarges its send buffer, beyond the system's limit if the privilege allows.
+    // Enlarges the socket's send buffer, beyond the system's limit if the privilege allows.
     pub(crate) fn enlarge_send_buffer(&self, bytes: i32) -> io::Result<()> {
         option::set(&self.descriptor, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
     }
 
-    /// Binds it to a queue. With `sharing`, to the memory of that socket.
+    /// Binds the socket to a queue. With `sharing`, it uses the memory of that socket.
     pub(crate) fn bind(&self, to: XskBind, sharing: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut flags = 0;
         let mut owner = 0;
         match sharing {
-            // Takes no other flag: wake-ups and copying are as those of the socket that owns the memory, zero-copy where
-            // the driver has it (net/xdp/xsk.c, xsk_bind; net/xdp/xsk_buff_pool.c, xp_assign_dev_shared).
+            // Accepts no other flag: wake-ups and copying are as for the socket that owns the
+            // memory, zero-copy if the driver supports it (net/xdp/xsk.c, xsk_bind;
+            // net/xdp/xsk_buff_pool.c, xp_assign_dev_shared).
             Some(socket) => {
                 flags |= libc::XDP_SHARED_UMEM;
                 owner = socket.as_raw_fd().cast_unsigned();
@@ -249,7 +250,7 @@ impl XskSocket {
         };
         match result {
             0 if length as usize == size_of::<T>() => Ok(value),
-            // An older kernel knows a shorter structure.
+            // An older kernel has a shorter structure.
             0 => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
             _ => Err(io::Error::last_os_error()),
         }

@@ -1,8 +1,8 @@
 //! Anonymous captures: addresses, the host name and process names are replaced.
 //!
-//! Each gets one replacement everywhere, so that the findings stay the same. Addresses that are
-//! equal on every host (any, loopback, multicast) stay, and so do the program names that doctor
-//! knows.
+//! Each value has the same replacement everywhere, so that the findings stay the same. Addresses
+//! that are equal on every host (any, loopback, multicast) stay, and so do the program names that
+//! doctor uses.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ mod address;
 
 use address::AddressAliases;
 
-// Prefixes of program names that doctor knows, and of kernel threads.
+// Prefixes of program names that doctor uses, and of kernel threads.
 const KNOWN: [&str; 14] = [
     "irqbalance",
     "tuned",
@@ -41,14 +41,14 @@ pub fn anonymise(readings: &mut [HostRecording], host_name: Option<&str>) {
     for reading in readings {
         for (path, kept) in &mut reading.files {
             let RecordedResult::Read(content) = kept else { continue };
-            // A file that is not text is not one of those that are read here.
+            // Files that are not text contain nothing that is replaced here.
             let Ok(text) = std::str::from_utf8(content) else { continue };
             let mut text = names.replaced(path, text);
             text = match path.as_str() {
                 "/proc/net/udp" | "/proc/net/udp6" | "/proc/net/tcp" | "/proc/net/tcp6" => {
                     addresses.in_hexadecimal(&text)
                 }
-                // Versions look like addresses.
+                // Driver versions look like addresses.
                 _ if path.ends_with("/driver.json") => text,
                 _ => addresses.in_text(&text),
             };
@@ -76,7 +76,7 @@ impl ProcessAliases {
                 let name = text.trim_end_matches('\n');
                 format!("{}{}", self.stand_in(name), text.get(name.len()..).unwrap_or(""))
             }
-            // The name is in parentheses, and may have some itself (proc_pid_stat(5)).
+            // The name is in parentheses, and may contain parentheses itself (proc_pid_stat(5)).
             Some("stat") if is_of_process => match (text.find('('), text.rfind(')')) {
                 (Some(open), Some(close)) if open < close => {
                     let name = self.stand_in(&text[open + 1..close]);

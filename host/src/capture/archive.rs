@@ -12,8 +12,8 @@ use super::info::{ABOUT, CaptureFault, CaptureInfo, LATER, about};
 use crate::HostRecording;
 use crate::recording::{CaptureExtras, RecordedResult};
 
-// The limit of an archive's content, ten times the capture of a large host. A few bytes of gzip
-// can expand to gigabytes.
+// The limit of an archive's content, ten times the capture of a large host. A few bytes of gzip can
+// expand to gigabytes.
 const MOST_BYTES: u64 = 512 << 20;
 const MOST_ENTRIES: usize = 1_000_000;
 const LARGEST_FILE: u64 = 16 << 20;
@@ -43,8 +43,8 @@ fn append(builder: &mut Builder<impl Write>, path: &str, content: &[u8], time: u
     builder.append_data(&mut header, path, content)
 }
 
-/// Reads a decompressed archive. Refuses larger ones than any capture, and paths that lead out of
-/// it.
+/// Reads a decompressed archive. Rejects archives larger than any capture, and paths that lead out
+/// of the archive.
 pub fn read_tar(from: impl Read) -> Result<(Option<CaptureInfo>, Vec<HostRecording>), CaptureFault> {
     // One byte above the limit, so that a larger archive can be detected.
     let mut archive = Archive::new(from.take(MOST_BYTES + 1));
@@ -67,7 +67,7 @@ struct ArchiveReader {
     about: Option<CaptureInfo>,
     first: HostRecording,
     later: Option<HostRecording>,
-    /// Directories with an entry of their own, as empty ones have.
+    /// Directories that have their own entry, such as empty ones.
     directories: [BTreeSet<String>; 2],
     bytes: u64,
 }
@@ -127,7 +127,7 @@ impl ArchiveReader {
         for (later, directories) in [false, true].into_iter().zip(std::mem::take(&mut self.directories)) {
             let recording = self.recording(later);
             for path in directories {
-                // A tree lists its names by itself unless it has none.
+                // Files of a directory already list it; an empty directory has none.
                 if recording.list(&path).is_err() {
                     recording.directories.insert(path, RecordedResult::Read(Vec::new()));
                 }

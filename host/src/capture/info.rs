@@ -48,8 +48,8 @@ impl From<io::Error> for CaptureFault {
     }
 }
 
-// Reads `capture.json`. Checks the schema first, because nothing else of a later one can be
-// understood.
+// Reads `capture.json`. Checks the schema first, because the other fields of a later schema are
+// unknown.
 pub(super) fn about(text: &[u8]) -> Result<CaptureInfo, CaptureFault> {
     #[derive(Deserialize)]
     struct CaptureSchema {

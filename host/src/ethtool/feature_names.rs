@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The ethtool name, and the kernel's (netdev_features_strings of net/ethtool/common.c); a star
-/// matches anything. A name for several features is on if one of them is.
+/// matches any text. An ethtool name for several features is on if one of them is on.
 const NAMES: [(&str, &str); 12] = [
     ("rx-checksumming", "rx-checksum"),
     ("tx-checksumming", "tx-checksum-*"),
@@ -19,7 +19,7 @@ const NAMES: [(&str, &str); 12] = [
     ("receive-hashing", "rx-hashing"),
 ];
 
-/// Renames features; one with an ethtool name loses the kernel's.
+/// Adds the ethtool names. They replace the kernel's names that stand for one feature.
 pub(crate) fn shown(features: BTreeMap<String, bool>) -> BTreeMap<String, bool> {
     let mut shown = BTreeMap::new();
     for (name, on) in features {
@@ -35,7 +35,7 @@ pub(crate) fn shown(features: BTreeMap<String, bool>) -> BTreeMap<String, bool> 
     shown
 }
 
-/// Whether the kernel's name belongs to this ethtool name.
+/// Whether the kernel's feature name belongs to this ethtool name.
 pub(crate) fn is_of(shown: &str, kernel: &str) -> bool {
     match NAMES.iter().find(|(alias, _)| *alias == shown) {
         Some((_, pattern)) => matches(pattern, kernel),

@@ -1,4 +1,4 @@
-//! Counts clients that were answered before a change, and after it.
+//! Counts clients that got replies before a change and after it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,10 +19,10 @@ const PROGRAMS: [(&str, &str); 2] = [("comes", "netif_receive_skb"), ("goes", "n
 
 const WHAT: &str = "counting replies per client (BPF; requires CAP_BPF and CAP_PERFMON)";
 
-/// A client with this many replies, to nearly all of its requests, counts as answered.
+/// A client counts as answered with this many replies if it got replies to 90 % of its requests.
 const KNOWN: u32 = 3;
 
-/// With this many requests after the change, missing replies are more than chance.
+/// With this many requests after the change, missing replies are no longer chance.
 const MANY: u32 = 10;
 
 /// Counts requests and replies per client until it is dropped. Live host only.
@@ -54,16 +54,16 @@ pub struct AddressCounts {
     pub ports: usize,
     pub requests: u64,
     pub replies: u64,
-    /// Replies that were timed, each from the oldest request that had none until then, and those
-    /// that took longer than the limit.
+    /// Replies whose time was measured, each from the oldest request without a reply, and the
+    /// replies that took longer than the limit.
     pub timed: u64,
     pub slow: u64,
 }
 
 impl FlowWatch {
     /// Starts to count the UDP packets of these ports in the calling thread's network namespace, as
-    /// before the change. A reply is slow if it leaves later than `slow` (us to 71 minutes) after its request came;
-    /// without a limit replies are not timed.
+    /// before the change. A reply is slow if it leaves later than `slow` (us to 71 minutes) after
+    /// its request arrived. Without a limit, reply times are not measured.
     ///
     /// # Errors
     /// [`HostError::Call`] with the kernel's reason, [`HostError::NotLive`] for a capture.
@@ -72,7 +72,7 @@ impl FlowWatch {
         Self::start_with(host, ports, slow_us, slow.is_some())
     }
 
-    /// The same, and times replies for [`FlowWatch::reply_times`].
+    /// Like [`FlowWatch::start`], and measures reply times for [`FlowWatch::reply_times`].
     ///
     /// # Errors
     /// As [`FlowWatch::start`].
@@ -107,7 +107,7 @@ impl FlowWatch {
         WaitCounts::read(&self.object, "reply_times").map_err(call)
     }
 
-    /// Counts packets from now on as after the change.
+    /// Counts packets from now on as packets after the change.
     pub fn changed(&mut self) -> Result<(), HostError> {
         let mut set = || {
             let map = self.object.map_mut("phase").ok_or_else(|| bpf::missing("phase"))?;
@@ -121,7 +121,8 @@ impl FlowWatch {
         Ok(FlowCounts::of(self.flows()?.into_values()))
     }
 
-    /// Requests and replies by client address since the start. A reply to a client without a request is not counted.
+    /// Requests and replies per client address since the start. A reply to a client without a
+    /// request is not counted.
     pub fn by_address(&self) -> Result<BTreeMap<IpAddr, AddressCounts>, HostError> {
         let mut counts: BTreeMap<IpAddr, AddressCounts> = BTreeMap::new();
         for ([a, b, c, d, _], flow) in self.flows()? {
@@ -138,7 +139,8 @@ impl FlowWatch {
         Ok(counts)
     }
 
-    /// Clients (address and port) that fit the table. Requests of others are not counted.
+    /// Clients (address and port) that fit into the table. Requests of further clients are not
+    /// counted.
     pub const MOST_CLIENTS: usize = 16_384;
 
     fn flows(&self) -> Result<BTreeMap<[u32; 5], [u32; 8]>, HostError> {

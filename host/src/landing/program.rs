@@ -25,7 +25,7 @@ const CAME_BEFORE: u32 = u32::MAX;
 const FIRST_PROCESSES: u64 = 0xEFFF_FFFC;
 
 // Programs and their tracepoints in the order of attachment: arrivals before reads, so that a
-// datagram read without a seen arrival came before the start.
+// datagram without an observed arrival arrived before the start.
 const PROGRAMS: [(&str, &str); 6] = [
     ("refused", "udp_fail_queue_rcv_skb"),
     ("arrives", "sk_data_ready"),
@@ -34,9 +34,10 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("softirq_begins", "softirq_entry"),
     ("softirq_ends", "softirq_exit"),
 ];
-/// Of these, the programs of datagrams.
+/// The first programs, which count datagrams.
 const OF_DATAGRAMS: usize = 4;
-/// Of these, those that stay attached between windows: they run for lost datagrams only.
+/// The first programs, which stay attached between windows, because they run for lost datagrams
+/// only.
 const OF_LOSSES: usize = 1;
 
 /// `sizeof(struct history)` of bpf/landing.bpf.c.
@@ -45,9 +46,9 @@ const HISTORY_BYTES: usize = 8 + 4096 * (4 + 2);
 #[derive(Debug)]
 pub(super) struct DeliveryProgram {
     object: Ebpf,
-    /// Those that are attached together.
+    /// The programs that are attached together.
     programs: &'static [(&'static str, &'static str)],
-    /// Attached ones, in order.
+    /// Links of the attached programs, in order.
     links: Vec<BtfTracePointLinkId>,
     attached_at: Instant,
     /// Time attached before `attached_at`.
@@ -80,8 +81,8 @@ impl DeliveryProgram {
     }
 
     pub(super) fn attach(&mut self) -> io::Result<()> {
-        // Without those of the last window, a datagram that arrived between windows is not taken
-        // for one of these.
+        // Removes the histories of the last window, so that a datagram that arrived between windows
+        // is not mistaken for a datagram of that window.
         let Some(map) = self.object.map_mut("histories") else { return Err(bpf::missing("histories")) };
         let mut histories: HashMap<_, u64, [u8; HISTORY_BYTES]> = map.try_into().map_err(bpf::error)?;
         let cookies: Vec<u64> = histories.keys().collect::<Result<_, _>>().map_err(bpf::error)?;
@@ -95,7 +96,8 @@ impl DeliveryProgram {
         Ok(())
     }
 
-    /// Reads before arrivals, so that each read datagram is also an arrival. The programs stay loaded.
+    /// Detaches reads before arrivals, so that each read datagram is also an arrival. The programs
+    /// stay loaded.
     pub(super) fn detach(&mut self) -> io::Result<()> {
         self.earlier = self.attached();
         for (name, _) in self.programs[OF_LOSSES..].iter().rev() {
@@ -130,15 +132,15 @@ impl DeliveryProgram {
         WaitCounts::read(&self.object, "waits")
     }
 
-    /// By CPU, ns.
+    /// ns per CPU.
     pub(super) fn softirq_times(&self) -> io::Result<Vec<u64>> {
         let Some(map) = self.object.map("softirqs") else { return Err(bpf::missing("softirqs")) };
         let table: PerCpuArray<_, [u64; 2]> = map.try_into().map_err(bpf::error)?;
-        // `struct softirq_time`: begin of the present one, and the sum.
+        // `struct softirq_time`: begin of the current softirq, and the sum.
         Ok(table.get(&0, 0).map_err(bpf::error)?.iter().map(|[_, total]| *total).collect())
     }
 
-    // Runs that the kernel skipped, and losses of full tables.
+    // Program runs that the kernel skipped, and losses because a table was full.
     fn missed(&self) -> io::Result<u64> {
         let Some(map) = self.object.map("missed") else { return Err(bpf::missing("missed")) };
         let table: Array<_, u64> = map.try_into().map_err(bpf::error)?;

@@ -1,4 +1,4 @@
-//! Waits of datagrams in their sockets, and times of replies, by length.
+//! Waiting times of datagrams in their sockets, and reply times, in classes.
 
 use std::io;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use crate::bpf;
 
 /// `WAIT_CLASSES` in bpf/kernel.h.
 const CLASSES: usize = 256;
-/// The unit of a wait there.
+/// The unit of a wait in the BPF program.
 const UNIT_NS: u64 = 1 << 10;
 /// Classes per octave.
 const PARTS: usize = 8;
 
-/// Counts of waits. A class is up to an eighth wide.
+/// Counts of waits. The width of a class is at most an eighth of its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitCounts {
     classes: Vec<u64>,
@@ -46,7 +46,7 @@ impl WaitCounts {
         self.classes.iter().sum()
     }
 
-    /// The wait in ns that this share of the datagrams did not exceed; `None` without any.
+    /// The wait in ns that this share of the datagrams did not exceed; `None` without datagrams.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<f64> {
         let wanted = (self.count() as f64 * share).max(f64::MIN_POSITIVE);

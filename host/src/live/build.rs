@@ -1,4 +1,4 @@
-//! Pure functions from two readings and the configuration of the path to a snapshot.
+//! Pure functions that build a snapshot from two readings and the configuration of the path.
 
 mod cpus;
 mod input;

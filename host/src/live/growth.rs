@@ -6,8 +6,7 @@ pub(crate) fn rate(before: Option<u64>, now: Option<u64>, seconds: Option<f64>) 
     Some(grown as f64 / seconds?)
 }
 
-/// A 32-bit counter wraps at 2^32. A growth of half of that or more means that the source was
-/// recreated.
+/// A 32-bit counter wraps at 2^32. A growth of 2^31 or more means that the source was recreated.
 pub(crate) fn rate_32(before: Option<u64>, now: Option<u64>, seconds: Option<f64>) -> Option<f64> {
     const ROUND: u64 = 1 << 32;
     let (before, now) = (before?, now?);

@@ -43,7 +43,7 @@ pub enum HistoryMetric {
     Squeezes,
 }
 
-/// `None` is a value that was not known.
+/// `None` is an unknown value.
 type Ring = VecDeque<Option<f32>>;
 
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ struct ItemCurves {
 }
 
 impl SnapshotHistory {
-    /// Adds the values of a snapshot, and forgets items that were in none of the recent ones.
+    /// Adds the values of a snapshot, and removes items that were in none of the recent snapshots.
     pub fn take(&mut self, snapshot: &Snapshot) {
         self.taken += 1;
         for (item, figures) in figures(snapshot) {

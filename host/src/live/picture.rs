@@ -1,5 +1,5 @@
-//! Rates of a packet path in one interval, in the order a packet passes. Can be written as JSON and
-//! read again.
+//! Rates of a packet path in one interval, in the order in which a packet passes. Snapshots can be
+//! written as JSON and read again.
 
 use crate::diagnosis::UnknownItem;
 use crate::{CpuSet, Known, Severity, StageName};

@@ -12,11 +12,11 @@ use crate::live::picture::SCHEMA;
 // A longer line was not written by linerate.
 const LONGEST_LINE: u64 = 64 << 20;
 
-/// Recorded snapshots in order. There is at least one.
+/// Recorded snapshots in order, at least one.
 #[derive(Debug, Clone)]
 pub struct SnapshotRecording {
     pictures: Vec<Snapshot>,
-    /// Whether the last line is incomplete, as after its writer was killed.
+    /// Whether the last line is incomplete, for example because its writer was killed.
     is_cut: bool,
 }
 
@@ -31,7 +31,7 @@ pub enum TapeError {
 }
 
 impl SnapshotRecording {
-    /// Reads a recording. Leaves out an incomplete last line.
+    /// Reads a recording without an incomplete last line.
     pub fn open(path: &Path) -> Result<Self, TapeError> {
         let fault = |source| TapeError::Io { path: path.to_owned(), source };
         Self::read(BufReader::new(File::open(path).map_err(fault)?), path)
@@ -67,7 +67,7 @@ impl SnapshotRecording {
         &self.pictures
     }
 
-    /// Whether the last line was incomplete and left out.
+    /// Whether the last line was incomplete and was left out.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }

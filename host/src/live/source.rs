@@ -18,7 +18,8 @@ use removed::RecentlyRemoved;
 pub enum SnapshotSource {
     /// The local host: each reading is compared with the previous one.
     Live(Host),
-    /// A captured host: its later reading, if it has one, is compared with its first, each time.
+    /// A captured host: each time, its later reading is compared with its first, if it has a later
+    /// one.
     Captured(Box<OpenedCapture>),
 }
 
@@ -96,7 +97,7 @@ impl LiveHost {
         &self.path
     }
 
-    /// Reads the counters, and makes a snapshot of them and the previous reading.
+    /// Reads the counters, and builds a snapshot from them and the previous reading.
     pub fn refresh(&mut self) -> Snapshot {
         let at = Instant::now();
         let mut pulse = self.reader.read(self.source.now());
@@ -134,7 +135,7 @@ impl LiveHost {
         let begun = FullReading::now();
         let path = PacketPath::observe(self.source.now(), &self.scope);
         let view = HostView::twice(&self.path, &path);
-        // A full reading shortly after another would judge almost no traffic.
+        // A full reading shortly after another would contain almost no traffic.
         let view =
             if view.seconds().is_some_and(|seconds| seconds >= 1.0) { view } else { HostView::once(&path) };
         self.findings = build::found(&path, &findings(&view));
@@ -144,7 +145,7 @@ impl LiveHost {
         self.path = path;
     }
 
-    /// The clock of a live host is finer than its uptime.
+    /// The clock of a live host has a finer resolution than its uptime.
     fn seconds(&self, at: Instant, now: &CounterSample) -> Option<f64> {
         let (earlier, before) = self.before.as_ref()?;
         let seconds = match &self.source {

@@ -18,7 +18,7 @@ const MESSAGE_BYTES: usize = 8;
 const SCOPE: usize = 3;
 const INDEX: usize = 4;
 
-/// `IFA_ADDRESS` and `IFA_LOCAL`: on a point-to-point link the former is the peer's.
+/// `IFA_ADDRESS` and `IFA_LOCAL`: on a point-to-point link the first one is the peer's address.
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 
@@ -41,7 +41,7 @@ fn ask(interface: u32) -> io::Result<Vec<IpAddr>> {
     let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
     let messages = answers.iter().filter(|answer| answer.kind == NEW);
     let mut addresses: Vec<IpAddr> = messages.filter_map(|answer| read(&answer.body, interface)).collect();
-    // IPv4 first; otherwise in the kernel's order, because the sort is stable.
+    // IPv4 first, then in the kernel's order, because the sort is stable.
     addresses.sort_by_key(IpAddr::is_ipv6);
     Ok(addresses)
 }

@@ -41,7 +41,7 @@ impl RequestAttributes {
     }
 }
 
-/// Kind and value of each attribute, also of nested ones. Incomplete ones are left out.
+/// Kind and value of each attribute, including nested ones. Incomplete attributes are left out.
 pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let &[l0, l1, k0, k1] = rest.first_chunk::<4>()?;

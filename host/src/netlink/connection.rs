@@ -1,4 +1,4 @@
-//! A netlink socket: requests and answers.
+//! A netlink socket for requests and answers.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -76,7 +76,7 @@ impl NetlinkConnection {
         }
     }
 
-    /// Takes the answers from a datagram; returns whether the end was among them.
+    /// Reads the answers in a datagram. Returns whether the end was among them.
     fn take(&self, mut datagram: &[u8], answers: &mut NetlinkAnswers) -> io::Result<bool> {
         while let Ok(part) = NetlinkBuffer::new_checked(datagram) {
             let length = part.length() as usize;
@@ -121,8 +121,8 @@ fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-// Reads an `NLMSG_ERROR`: struct nlmsgerr, whose error is 0 for success. By its flags, the request
-// or only its header follows, then attributes.
+// Reads an `NLMSG_ERROR`: struct nlmsgerr, whose error is 0 for success. Depending on the flags,
+// the request or only its header follows, then attributes.
 fn acknowledgement(body: &[u8], flags: u16) -> io::Result<()> {
     let code = body.first_chunk::<4>().ok_or(io::ErrorKind::UnexpectedEof)?;
     let errno = match i32::from_ne_bytes(*code) {

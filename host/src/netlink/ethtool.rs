@@ -1,4 +1,4 @@
-//! Driver settings over the ethtool family of generic netlink (Linux 5.6;
+//! Driver settings through the ethtool family of generic netlink (Linux 5.6;
 //! Documentation/networking/ethtool-netlink.rst).
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub(crate) fn read(structure: &WordStructure, interface: &str) -> io::Result<Eth
     get(structure.netlink_get, interface).map(|answer| words_of(structure, &answer))
 }
 
-// `None` leaves a word as it is. The error contains the kernel's text if it gives one.
+// `None` leaves a word unchanged. The error contains the kernel's text if the kernel sends one.
 pub(crate) fn change(
     structure: &WordStructure,
     interface: &str,
@@ -40,7 +40,7 @@ pub(crate) fn change(
     GenericFamily::open("ethtool")?.act(structure.netlink_set, &attributes)
 }
 
-// By the kernel's names.
+// Keyed by the kernel's names.
 pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
     get(GET_FEATURES, interface).map(|answer| read_features(&answer))
 }

@@ -25,7 +25,7 @@ pub(crate) struct GenericFamily {
 }
 
 impl GenericFamily {
-    // `ENOENT` if the kernel has no family of that name.
+    // `ENOENT` if the kernel has no family with that name.
     pub(crate) fn open(name: &str) -> io::Result<Self> {
         let mut connection = NetlinkConnection::open(NETLINK_GENERIC)?;
         let request = command(GET_FAMILY, &RequestAttributes::default().text(FAMILY_NAME, name));
@@ -35,20 +35,20 @@ impl GenericFamily {
         Ok(GenericFamily { connection, id: id.map(u16::from_ne_bytes).ok_or(io::ErrorKind::UnexpectedEof)? })
     }
 
-    /// The attributes of the only answer.
+    /// Sends a command with one answer, and returns the attributes of the answer.
     pub(crate) fn ask(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<Vec<u8>> {
         let answers = self.connection.request(self.id, 0, &command(id, attributes))?;
         let answer = answers.into_iter().next().ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(after_header(&answer.body).to_vec())
     }
 
-    /// Sends a command without answer, and requests error texts.
+    /// Sends a command without an answer, and requests error texts.
     pub(crate) fn act(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<()> {
         self.connection.explain();
         self.connection.request(self.id, 0, &command(id, attributes)).map(|_| ())
     }
 
-    /// The attributes of each answer.
+    /// Sends a dump command, and returns the attributes of each answer.
     pub(crate) fn dump(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<Vec<Vec<u8>>> {
         let body = command(id, attributes);
         let mut attempts = 1;

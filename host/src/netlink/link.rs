@@ -9,7 +9,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 
 use super::connection::NetlinkConnection;
 
-/// Asks for the interface with this index in the calling thread's network namespace.
+/// Requests the interface with this index in the calling thread's network namespace.
 pub(crate) fn link_message(index: u32, attributes: Vec<LinkAttribute>) -> io::Result<LinkMessage> {
     let mut message = LinkMessage::default();
     message.header.index = index;

@@ -1,7 +1,7 @@
 //! Netlink: routes, and the capabilities and counters of interfaces.
 //!
-//! A socket belongs to the network namespace of the thread that opens it, so all of this is about
-//! the calling thread's namespace.
+//! A socket belongs to the network namespace of the thread that opens it, so these functions refer
+//! to the calling thread's namespace.
 
 pub(crate) mod address;
 mod attribute;

@@ -44,7 +44,7 @@ pub(crate) fn instances() -> io::Result<Vec<NapiInstance>> {
     Ok(decode(&napi, &queues))
 }
 
-/// Sets how an instance polls. Values that are `None` stay.
+/// Sets how an instance polls. `None` leaves a value unchanged.
 pub(crate) fn set_polling(id: u32, polling: &NapiPolling) -> io::Result<()> {
     let mut request = RequestAttributes::default().u32(NAPI_ID, id);
     for (kind, value) in [(NAPI_DEFER, polling.defer_hard_irqs), (NAPI_THREADED, polling.threaded)] {

@@ -28,7 +28,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoutePath {
-    /// For a VLAN interface, the one below it.
+    /// The lower interface if the route uses a VLAN interface.
     pub interface: String,
     pub index: u32,
     /// 802.1Q tag, 1 to 4094.
@@ -50,7 +50,7 @@ pub enum PathError {
     Local(IpAddr),
     #[error("no route to {destination}: {source}")]
     NoRoute { destination: IpAddr, source: io::Error },
-    /// A route of another kind than unicast.
+    /// A route that is not unicast.
     #[error(
         "the route to {destination} is {what}: only one to a single next hop on Ethernet can be followed"
     )]
@@ -60,7 +60,7 @@ pub enum PathError {
         "{next_hop} on {interface} does not answer to address resolution: is it up and in the same network?"
     )]
     NoNeighbour { next_hop: IpAddr, interface: String },
-    /// A VLAN below another, or of another kind than 802.1Q.
+    /// A VLAN on a VLAN, or a VLAN that is not 802.1Q.
     #[error("{interface} is not an Ethernet interface or an 802.1Q VLAN on one")]
     Interface { interface: String },
     #[error("cannot ask the kernel for {what}: {source}")]
@@ -69,12 +69,12 @@ pub enum PathError {
     NotLive(#[from] crate::root::HostError),
 }
 
-/// The path to `destination` in the calling thread's network namespace. Resolves the next hop's
-/// hardware address if necessary, which requires CAP_NET_ADMIN (`NTF_USE`).
+/// The path to `destination` in the calling thread's network namespace. If necessary, resolves the
+/// hardware address of the next hop, which requires CAP_NET_ADMIN (`NTF_USE`).
 ///
 /// # Errors
-/// No route, a local destination, a next hop that does not answer within 3.5 s, an interface that
-/// is not Ethernet, a host that is not live.
+/// There is no route, the destination is local, the next hop does not answer within 3.5 s, the
+/// interface is not Ethernet, or the host is not live.
 pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Result<RoutePath, PathError> {
     host.must_be_live("the way to a destination")?;
     let mut netlink = RouteNetlink::open()?;
@@ -119,7 +119,7 @@ struct LinkEntry {
     index: u32,
     mac: Option<Mac>,
     mtu: u32,
-    /// The index of the interface below, and the tag.
+    /// The index of the lower interface, and the tag.
     vlan: Option<(u32, u16)>,
 }
 
@@ -166,7 +166,7 @@ impl RouteNetlink {
         }
     }
 
-    /// Resolves the address if necessary.
+    /// Returns the hardware address, and resolves it if necessary.
     fn neighbour(&mut self, index: u32, interface: &str, address: IpAddr) -> Result<Mac, PathError> {
         let deadline = Instant::now() + RESOLUTION;
         let mut asked_for = false;

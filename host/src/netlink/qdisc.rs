@@ -148,8 +148,8 @@ fn act(
     connection.request(kind, flags, &request).map(|_| ())
 }
 
-// The kernel lists those of all interfaces in any case (`tc_dump_qdisc`, net/sched/sch_api.c,
-// Linux 6.18).
+// The kernel always lists the qdiscs of all interfaces (`tc_dump_qdisc`, net/sched/sch_api.c, Linux
+// 6.18).
 pub(crate) fn list(interface: u32) -> io::Result<Vec<QdiscState>> {
     Ok(listed(|index| index == interface)?.into_iter().map(|(_, discipline)| discipline).collect())
 }

@@ -44,7 +44,7 @@ pub(crate) struct QueueStatistic {
 }
 
 impl QueueStatistics {
-    // `None` if the kernel or the driver does not report them.
+    // `None` if the kernel or the driver does not report queue statistics.
     pub(crate) fn observe(host: &Host, interface: &str, index: &Known<u32>) -> Known<Option<Self>> {
         let what = format!("reading the queue statistics of {interface}");
         let index = index.clone();

@@ -22,7 +22,7 @@ const MEMORY: u16 = 7;
 const RECEIVE_BUFFER: usize = 1;
 const DROPS: usize = 8;
 
-/// Attempts for a list that sockets change meanwhile.
+/// Attempts for a list that changes while it is read.
 const ATTEMPTS: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,9 +1,9 @@
 //! A copy of a descriptor of another process's socket.
 //!
 //! `pidfd_getfd` (Linux 5.6) creates a descriptor of the same socket, as if the process had sent it
-//! over a Unix socket: options set on it are set on the socket of the process, which does not
-//! notice. If the process closes the socket, it exists until the copy is closed, so a copy must not
-//! be kept.
+//! over a Unix socket: an option set on the copy changes the socket of the process, which does not
+//! notice. If the process closes its descriptor, the socket exists until the copy is closed, so a
+//! copy must not be kept.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -39,7 +39,7 @@ pub(crate) fn copy(inode: u64, (pid, descriptor): (u32, u32)) -> io::Result<Owne
 }
 
 /// Like [`copy`], or from any other process that holds the socket: forked workers share sockets,
-/// and the first known one may have ended.
+/// and the first known process may have ended.
 ///
 /// # Errors
 /// As [`copy`]; `ENOENT` if no process holds it, and `EACCES` if a process that might hold it
@@ -64,7 +64,7 @@ pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Res
             let link = host.read_link(&format!("/proc/{pid}/fd/{descriptor}"));
             if link.is_ok_and(|link| DescriptorKind::of(&link) == DescriptorKind::Socket(inode)) {
                 match copy(inode, (pid, descriptor)) {
-                    // It was closed meanwhile.
+                    // The descriptor was closed in the meantime.
                     Err(error) if is_gone(&error) => {}
                     outcome => return outcome,
                 }

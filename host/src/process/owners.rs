@@ -36,7 +36,7 @@ impl DescriptorKind {
 }
 
 impl DescriptorOwners {
-    /// Reads the descriptors of all processes. A process that ends meanwhile is left out.
+    /// Reads the descriptors of all processes. A process that ends during the reading is left out.
     pub(crate) fn observe(host: &Host) -> Self {
         let mut owners = DescriptorOwners::default();
         match host.list("/proc") {

@@ -2,7 +2,7 @@
 
 use crate::{CpuSet, Host, HostError, Known};
 
-/// Field numbers of proc(5), counted from the first after the name.
+/// Field numbers of proc(5), counted from the first field after the name.
 const FIRST: usize = 3;
 const PARENT: usize = 4 - FIRST;
 const THREADS: usize = 20 - FIRST;
@@ -21,13 +21,13 @@ pub struct TaskStat {
     pub name: String,
     /// Running or runnable.
     pub runs: bool,
-    /// By a signal or a debugger.
+    /// Stopped by a signal or a debugger.
     pub stopped: bool,
     /// SCHED_IDLE.
     pub scheduled_idle: bool,
-    /// 0 if it is not visible here.
+    /// 0 if the parent is not visible here.
     pub parent: Option<u32>,
-    /// Of its process.
+    /// Number of threads of its process.
     pub threads: Option<u32>,
     /// In clock ticks since boot.
     pub started: Option<u64>,
@@ -78,7 +78,7 @@ impl TaskStat {
             .ok_or_else(|| HostError::Garbled { path, reason: "no name and state of a thread".to_owned() })
     }
 
-    /// As far as the kernel's clock noticed.
+    /// Whether the kernel counted CPU time for it, in ticks of its clock.
     pub fn ran(&self) -> bool {
         self.user_ticks.unwrap_or(0) > 0 || self.system_ticks.unwrap_or(0) > 0
     }
@@ -106,7 +106,7 @@ pub(crate) fn allowed(host: &Host, directory: &str) -> Known<CpuSet> {
 pub(crate) fn allowed_in(text: &str) -> Option<Result<CpuSet, String>> {
     let list = text.split_inclusive('\n').find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     if !list.ends_with('\n') {
-        // 0-1 may have been 0-19.
+        // `0-1` may be the beginning of `0-19`.
         return Some(Err("cut short".to_owned()));
     }
     Some(CpuSet::from_list(list).map_err(|error| error.to_string()))

@@ -1,4 +1,4 @@
-//! Driver settings of an interface: over generic netlink, or by ioctl on older kernels.
+//! Driver settings of an interface: through generic netlink, or by ioctl on older kernels.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,22 +13,22 @@ use crate::setting::Offload;
 use crate::sys::ethtool::{self as ioctl, CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
 
 impl Host {
-    /// As `ethtool -l`.
+    /// The values of `ethtool -l`.
     pub fn channels(&self, interface: &str) -> Result<ChannelCounts, HostError> {
         self.words(interface, "channels", &CHANNELS)
     }
 
-    /// As `ethtool -g`.
+    /// The values of `ethtool -g`.
     pub fn rings(&self, interface: &str) -> Result<RingLengths, HostError> {
         self.words(interface, "rings", &RINGS)
     }
 
-    /// As `ethtool -c`.
+    /// The values of `ethtool -c`.
     pub fn coalesce(&self, interface: &str) -> Result<CoalesceSettings, HostError> {
         self.words(interface, "coalesce", &COALESCE)
     }
 
-    /// By the names of `ethtool -k`.
+    /// Keyed by the names of `ethtool -k`.
     pub fn features(&self, interface: &str) -> Result<BTreeMap<String, bool>, HostError> {
         let shown = |features: fn(&str) -> io::Result<BTreeMap<String, bool>>| {
             move |interface: &str| features(interface).map(feature_names::shown)
@@ -42,7 +42,7 @@ impl Host {
         on.ok_or_else(|| unknown_offload(interface, offload))
     }
 
-    /// Whether the device lets somebody change an offload: not `[fixed]` in `ethtool -k`
+    /// Whether the device supports changing an offload: not `[fixed]` in `ethtool -k`
     /// (`ETHTOOL_GFEATURES`, Linux 2.6.39).
     pub fn is_offload_changeable(&self, interface: &str, offload: Offload) -> Result<bool, HostError> {
         let what = format!("reading whether {offload} of {interface} can be changed");
@@ -63,12 +63,12 @@ impl Host {
         self.act(&format!("ethtool/{interface}/features"), &what, act, rehearse)
     }
 
-    /// As `ethtool -S`; netlink has no command for them.
+    /// The values of `ethtool -S`; netlink has no command for them.
     pub fn statistics(&self, interface: &str) -> Result<BTreeMap<String, u64>, HostError> {
         self.ethtool(interface, "statistics", ioctl::statistics, ioctl::statistics)
     }
 
-    /// `None` leaves a length as it is. Requires `CAP_NET_ADMIN` in the network namespace.
+    /// `None` leaves a length unchanged. Requires `CAP_NET_ADMIN` in the network namespace.
     pub fn set_rings(&self, interface: &str, rx: Option<u32>, tx: Option<u32>) -> Result<(), HostError> {
         let changes = [(5, rx), (8, tx)];
         self.set_words(interface, ("rings", "rings"), &RINGS, &changes, |answer: &mut RingLengths| {
@@ -77,7 +77,7 @@ impl Host {
         })
     }
 
-    /// `None` leaves a number as it is.
+    /// `None` leaves a number unchanged.
     pub fn set_channels(
         &self,
         interface: &str,
@@ -124,8 +124,8 @@ impl Host {
         self.ethtool(interface, item, netlink, |interface| structure.read(interface).map(T::from))
     }
 
-    // Changes words by netlink, which returns error texts, or by ioctl if the kernel is too old for
-    // the family or the command.
+    // Changes words through netlink, which returns error texts, or by ioctl if the kernel is too
+    // old for the family or the command.
     fn set_words<T: Serialize + DeserializeOwned>(
         &self,
         interface: &str,

@@ -1,10 +1,10 @@
 //! irqbalance's control socket: bans of interrupts while it runs.
 //!
 //! `sock_handle` and `init_socket` in irqbalance.c (1.9.2): one message and one answer per
-//! connection, then it closes. It accepts messages from root only, by credentials. `settings ban
-//! irqs 24 25` replaces the interrupts banned before by `--banirq` or by message; `setup` lists
-//! them. Bans by its policy script or by module name are not listed. Bans survive its rescans
-//! (SIGHUP, new interrupts), and end with the process.
+//! connection, then irqbalance closes it. It checks the sender's credentials and accepts messages
+//! from root only. `settings ban irqs 24 25` replaces the interrupts banned before by `--banirq` or
+//! by message; `setup` lists them. Bans by its policy script or by module name are not listed. Bans
+//! survive its rescans (SIGHUP, new interrupts), and end with the process.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice, Read};
@@ -22,15 +22,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Host, HostError};
 
-// It reads a message into 500 bytes and cuts the rest (up to 1.9.4; 16384 bytes since): a
+// irqbalance reads a message into 500 bytes and cuts the rest (up to 1.9.4; 16384 bytes since): a
 // truncated number would ban another interrupt.
 const LONGEST_MESSAGE: usize = 499;
 
-// Up to 1.9.3 it sleeps for its own interval in the scan after a change of bans, and does not
-// answer meanwhile.
+// Up to 1.9.3 irqbalance sleeps for its own interval in the scan after a change of bans, and does
+// not answer during that time.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Added to that interval.
+/// Added to the interval.
 const GRACE: Duration = Duration::from_secs(15);
 
 // The limit for any interval.
@@ -57,7 +57,7 @@ impl Host {
         })
     }
 
-    /// Bans these interrupts, and no others by number.
+    /// Bans these interrupts, and no other interrupts by number.
     ///
     /// # Errors
     /// [`HostError::Call`] as for [`Host::irqbalance_setup`], and if the list exceeds a message.
@@ -140,7 +140,7 @@ fn connected(pid: u32, patience: Duration) -> io::Result<rustix::fd::OwnedFd> {
         set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
         set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
         match connect(&socket, &address) {
-            // Another process may have the name by now.
+            // Another process may have this socket name by now.
             Ok(()) => match u32::try_from(socket_peercred(&socket)?.pid.as_raw_nonzero().get()) {
                 Ok(peer) if peer == pid => return Ok(socket),
                 _ => last = io::Error::other("its socket is that of another process"),
@@ -151,8 +151,8 @@ fn connected(pid: u32, patience: Duration) -> io::Result<rustix::fd::OwnedFd> {
     Err(last)
 }
 
-// Its possible addresses: in its runtime directory; an abstract name up to 1.4; otherwise one of
-// zeros.
+// The possible addresses of irqbalance's socket: in its runtime directory; an abstract name up to
+// 1.4; otherwise a name of zeros.
 fn addresses(pid: u32) -> io::Result<[SocketAddrUnix; 3]> {
     Ok([
         SocketAddrUnix::new_abstract_name(&[0; 107])?,

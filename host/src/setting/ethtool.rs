@@ -92,7 +92,7 @@ impl Knob for PairsKnob<'_> {
         }?)
     }
 
-    // Compares the parameters in both; those of one must include those of the other.
+    // Compares the common parameters; one value must have all parameters of the other.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let (Some(one), Some(other)) = (self.kind.parse(one), self.kind.parse(other)) else { return false };
         let (one, other) = (settled(one), settled(other));
@@ -105,7 +105,7 @@ impl Knob for PairsKnob<'_> {
     }
 }
 
-/// While the driver adapts a side to load, its current values do not count.
+/// While the driver adapts a side to load, the current values of that side do not count.
 fn settled(mut pairs: Pairs<'_>) -> Pairs<'_> {
     for (adapts, names) in [("adaptive-rx", RX_MODERATION), ("adaptive-tx", TX_MODERATION)] {
         if pairs.get(adapts) == Some(&1) {
@@ -134,7 +134,7 @@ impl From<RingLengths> for SettingValue {
     }
 }
 
-// Only the kinds that the device supports, because it accepts no others.
+// Only the kinds that the device supports, because it accepts no other kinds.
 impl From<ChannelCounts> for SettingValue {
     fn from(channels: ChannelCounts) -> Self {
         let kinds = [

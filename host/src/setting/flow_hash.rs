@@ -48,7 +48,7 @@ impl Knob for FlowHash<'_> {
         Ok(host.act(&format!("ethtool/{interface}/flow-hash/{flow}"), &what, act, rehearse)?)
     }
 
-    /// In any order.
+    /// The order of the letters does not matter.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let fields = HashFields::from_letters(one.as_str());
         fields.is_some() && fields == HashFields::from_letters(other.as_str())

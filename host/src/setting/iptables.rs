@@ -42,7 +42,7 @@ fn may_ask(host: &Host, family: IpFamily, table: &str) -> Result<bool, HostError
     }
 }
 
-// Whether nftables has the table of iptables-nft; `None` if nft does not say.
+// Whether nftables has the table of iptables-nft; `None` if nft fails.
 fn is_nftable(family: IpFamily, table: &str) -> Option<bool> {
     let tables = run("nft", &["list", "tables"], "").ok()?;
     Some(tables.lines().any(|line| line.trim() == format!("table {family} {table}")))
@@ -52,7 +52,7 @@ fn names_path(family: IpFamily) -> String {
     format!("/proc/net/{family}_tables_names")
 }
 
-// Why this cannot be the name of a table or chain.
+// The reason why `word` cannot be the name of a table or chain.
 fn wrong_word(word: &str, what: &str) -> Option<String> {
     const LONGEST: usize = 29;
     let plain = word.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter));

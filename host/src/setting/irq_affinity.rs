@@ -2,11 +2,11 @@
 //!
 //! A value is the mask, or `MASK at CPU` if the kernel chooses among several CPUs and reports its
 //! choice (`effective_affinity`, Linux 4.15). A vector whose CPU is in a new mask stays there
-//! (arch/x86/kernel/apic/vector.c, `assign_vector_locked`; elsewhere the driver of the interrupt
-//! controller decides), so `MASK at CPU` is written as that CPU alone first, and then as the mask.
-//!
-//! Interrupt numbers change with channels, drivers and boots. The name of the handler stays, so the
-//! name decides.
+//! (arch/x86/kernel/apic/vector.c, `assign_vector_locked`; on other machines the driver of the
+//! interrupt controller decides), so `MASK at CPU` is written as that CPU alone first, and then as
+//! the mask.
+//! Interrupt numbers change with channels, drivers and boots. The name of the handler stays, so an
+//! interrupt is identified by its name.
 
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,12 @@ const EXPECTED: &str = "a mask of CPUs such as 00000003, or 000000ff at 2";
 
 // Without interrupt remapping an x86 machine moves a vector at its next interrupt
 // (`irq_move_masked_irq` of kernel/irq/migration.c). A NIC with traffic interrupts within this
-// time; an idle one may stay elsewhere in its mask, where it does no harm.
+// time; an idle NIC may stay on another CPU of its mask, where it does no harm.
 const NEXT_INTERRUPT: Duration = Duration::from_millis(20);
 
-// How long a written mask may read as before: between the interrupt that applies it and the end of
-// the move the kernel shows the old one (`irq_move_masked_irq` clears the pending mark first, and
-// sets it again while the vector is busy; kernel/irq/migration.c, Linux 6.18).
+// How long the old mask may be read after a write: between the interrupt that applies the new mask
+// and the end of the move the kernel shows the old one (`irq_move_masked_irq` clears the pending
+// mark first, and sets it again while the vector is busy; kernel/irq/migration.c, Linux 6.18).
 const TAKE_OVER: Duration = Duration::from_millis(500);
 
 pub(super) struct IrqAffinity<'a> {
@@ -53,12 +53,13 @@ impl AffinityValue {
 }
 
 impl IrqAffinity<'_> {
-    /// The current number.
+    /// The current interrupt number.
     fn number(&self, host: &Host) -> Result<u32, HostError> {
         let is_directory =
             |names: Vec<String>| self.action.is_empty() || names.iter().any(|name| name == self.action);
-        // Handlers of one name share no directory, and one with a slash in its name has none
-        // (register_handler_proc of kernel/irq/proc.c): /proc/interrupts has all.
+        // Handlers with the same name share no directory, and a handler with a slash in its name
+        // has none (register_handler_proc of kernel/irq/proc.c). /proc/interrupts lists all
+        // handlers.
         if host.list(&format!("/proc/irq/{}", self.irq)).is_ok_and(is_directory) {
             return Ok(self.irq);
         }
@@ -81,7 +82,7 @@ impl IrqAffinity<'_> {
         }
     }
 
-    // `None` if there are several, or the kernel does not report them.
+    // `None` if there are several CPUs, or the kernel does not report them.
     fn effective(host: &Host, irq: u32) -> Option<u32> {
         let text = host.read(&format!("/proc/irq/{irq}/effective_affinity_list"));
         let list = text.ok().and_then(|text| CpuSet::from_list(&text).ok());
@@ -106,7 +107,7 @@ impl IrqAffinity<'_> {
     fn wait_for_mask(host: &Host, irq: u32, cpus: &CpuSet) {
         let deadline = Instant::now() + TAKE_OVER;
         let reads = || host.read(&path(irq)).ok().and_then(|text| CpuSet::from_mask(&text).ok());
-        // There is no event for this.
+        // The kernel sends no event for this.
         while reads().is_some_and(|now| now != *cpus) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -114,7 +115,7 @@ impl IrqAffinity<'_> {
 
     fn wait_for_move(host: &Host, irq: u32, cpu: u32) {
         let deadline = Instant::now() + NEXT_INTERRUPT;
-        // There is no event for this.
+        // The kernel sends no event for this.
         while Self::effective(host, irq).is_some_and(|now| now != cpu) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -162,7 +163,7 @@ impl Knob for IrqAffinity<'_> {
         cpus(one).is_some() && cpus(one) == cpus(other)
     }
 
-    /// Through the single CPU of `MASK at CPU`.
+    /// An interrupted write of `MASK at CPU` may leave the single CPU.
     fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
         let at = AffinityValue::parse(to).and_then(|to| to.at);
         at.is_some_and(|cpu| mask(found) == Ok(CpuSet::from_iter([cpu])))

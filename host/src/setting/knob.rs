@@ -4,17 +4,17 @@ use super::value::SettingValue;
 use crate::{Host, HostError};
 
 pub(super) trait Knob {
-    /// For people.
+    /// The name in messages.
     fn name(&self) -> String;
 
-    /// Why the name is invalid.
+    /// The reason why the name is invalid.
     fn wrong_name(&self) -> Option<String> {
         None
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError>;
 
-    /// Whether the value is valid on some host; the error says which values are.
+    /// Whether the value is valid on some host; the error describes the valid values.
     fn check(&self, value: &SettingValue) -> Result<(), &'static str>;
 
     /// Writes a value that [`Knob::check`] accepts.
@@ -24,28 +24,28 @@ pub(super) trait Knob {
         one == other
     }
 
-    /// Whether a write of one value succeeded if the other is read after it.
+    /// Whether a write of `wanted` succeeded if `found` is read after it.
     fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
         self.same(wanted, found)
     }
 
-    /// Whether an interrupted write of a value may leave this one.
+    /// Whether an interrupted write of the first value may leave the second one.
     fn passes(&self, _to: &SettingValue, _found: &SettingValue) -> bool {
         false
     }
 
-    // Why it cannot be changed on this host; `None` if it can, or if unknown.
+    // The reason why it cannot be changed on this host; `None` if it can be changed, or if unknown.
     fn is_fixed(&self, _host: &Host) -> Option<&'static str> {
         None
     }
 
-    // The equivalent shell command; `None` if a single one does not suffice.
+    // The equivalent shell command; `None` if one command does not suffice.
     fn command(&self, value: &SettingValue) -> Option<String>;
 }
 
-/// Why a value was not written.
+/// The reason why a value was not written.
 pub(super) enum WriteRefusal {
-    /// An invalid value; the text says which are valid.
+    /// An invalid value; the text describes the valid values.
     BadValue(&'static str),
     Host(HostError),
     // It would not work, or could not be undone.

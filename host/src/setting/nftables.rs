@@ -49,7 +49,7 @@ impl NftTableDump<'_> {
         format!("table {name} {{}}\ndelete table {name}\n{text}\n")
     }
 
-    /// The state that doctor reads on a fake host.
+    /// The table as doctor reads it on a fake host.
     fn seen(&self, text: &str) -> NftTable {
         let count = |word: &str| u32::try_from(text.matches(word).count()).unwrap_or(u32::MAX);
         let statements =
@@ -79,7 +79,7 @@ impl Knob for NftTableDump<'_> {
         (!first || !rest).then(|| format!("'{}' is no name of a table", self.table))
     }
 
-    /// As `nft` prints it, empty without a table of that name.
+    /// The table as `nft` prints it; empty if there is no such table.
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         let what = format!("listing the nftables table {} {}", self.family, self.table);
         match host.call::<String>(&self.key(), &what, || self.list()) {
@@ -127,7 +127,7 @@ impl Knob for NftTableDump<'_> {
         ruleset::same(one.as_str(), other.as_str())
     }
 
-    /// A transaction omits nothing, and nft prints it in a form of its own.
+    /// A transaction omits nothing, and nft prints the text in its own form.
     fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
         wanted.as_str().is_empty() == found.as_str().is_empty()
     }
@@ -189,7 +189,7 @@ impl Knob for NftRuleset {
     }
 }
 
-// Whether nft accepts its own output: it prints rules of iptables-nft in part as comments.
+// Whether nft accepts its own output: it prints some rules of iptables-nft as comments.
 fn restorable(name: &str, script: &str) -> Result<(), WriteRefusal> {
     let comment =
         script.contains("# Warning:") || script.contains("xt match") || script.contains("xt target");

@@ -10,7 +10,8 @@ use crate::{Host, HostError};
 
 const EXPECTED: &str = "a rule such as flow-type udp4 dst-port 53 action 3, or nothing";
 
-// `RX_CLS_LOC_SPECIAL` of linux/ethtool.h: from here on the driver chooses the index.
+// `RX_CLS_LOC_SPECIAL` of linux/ethtool.h: for this index and larger ones the driver chooses the
+// index.
 const CHOSEN_BY_DRIVER: u32 = 0x8000_0000;
 
 pub(super) struct NtupleKnob<'a> {

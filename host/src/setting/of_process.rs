@@ -4,7 +4,7 @@ use super::{Setting, irqbalance_bans, thread_cpus};
 use crate::{Host, HostError};
 
 impl Setting {
-    /// Of the running irqbalance with this process id.
+    /// The bans of the running irqbalance with this process id.
     ///
     /// # Errors
     /// [`HostError`] without such a process, or if its start time is unknown.
@@ -12,7 +12,7 @@ impl Setting {
         Ok(Setting::IrqbalanceBans { pid, started: irqbalance_bans::started(host, pid)? })
     }
 
-    /// Of the running thread with these ids.
+    /// The affinity of the running thread with these ids.
     ///
     /// # Errors
     /// [`HostError`] without such a thread, or if its start time is unknown.

@@ -54,7 +54,7 @@ impl Offload {
         Offload::NtupleFilters,
     ];
 
-    /// As `ethtool -k` and `-K` use it.
+    /// The name in `ethtool -k` and `-K`.
     pub fn name(self) -> &'static str {
         match self {
             Offload::GenericReceive => "generic-receive-offload",

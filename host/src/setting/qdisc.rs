@@ -1,4 +1,4 @@
-//! The root qdisc of an interface, and below `mq` those of its transmit queues.
+//! The root qdisc of an interface, and with `mq` the qdiscs of its transmit queues.
 //!
 //! Qdiscs with classes or filters are left alone, because they could not be restored.
 
@@ -20,7 +20,7 @@ pub(super) struct RootQdisc<'a> {
     pub(super) interface: &'a str,
 }
 
-/// A qdisc without others below it.
+/// A qdisc without child qdiscs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct LeafQdisc {
     kind: String,
@@ -59,7 +59,7 @@ impl LeafQdisc {
         Some(Self { kind: discipline.kind.clone(), parameters })
     }
 
-    /// Whether it has all parameters of the other.
+    /// Whether this qdisc has all parameters of the other.
     fn covers(&self, other: &Self) -> bool {
         let pairs = |text: &str| -> BTreeMap<String, String> {
             let words: Vec<&str> = text.split_whitespace().collect();
@@ -104,7 +104,7 @@ impl QdiscTree {
         Some(Self { shape, by_default })
     }
 
-    // From the kernel's list; `None` if it could not be restored.
+    // Reads the kernel's list; `None` if the qdiscs could not be restored.
     fn of(disciplines: &[QdiscState]) -> Option<Self> {
         let root = disciplines.iter().find(|discipline| discipline.parent == "root")?;
         let by_default = root.handle == "0:";
@@ -127,7 +127,7 @@ impl QdiscTree {
         Some(Self { shape, by_default })
     }
 
-    /// Whether this satisfies the other.
+    /// Whether this tree satisfies the other.
     fn covers(&self, other: &Self) -> bool {
         match (&self.shape, &other.shape) {
             (QdiscShape::Single(one), QdiscShape::Single(other))
@@ -185,7 +185,7 @@ fn put_queues<'a>(index: u32, queue_has: impl Fn(u32) -> Option<&'a LeafQdisc>) 
     Ok(())
 }
 
-/// `fq at 0-3; pfifo_fast at 4-7`.
+/// Parses `fq at 0-3; pfifo_fast at 4-7`.
 fn queues(text: &str) -> Option<BTreeMap<u32, LeafQdisc>> {
     /// More than any NIC has.
     const MOST: u32 = 4096;
@@ -236,8 +236,8 @@ impl RootQdisc<'_> {
         HostError::Call { what, source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into() }
     }
 
-    // Whether the new state can be read and so compared: a newer kernel may have parameters of its
-    // own.
+    // Whether linerate can read the new state and so compare it: a newer kernel may have more
+    // parameters.
     fn readable(&self) -> io::Result<()> {
         let now = qdisc::list(qdisc::index_of(self.interface)?)?;
         let words = "it became one with a parameter that is not known here; what was there is back";
@@ -278,7 +278,7 @@ impl Knob for RootQdisc<'_> {
         })?)
     }
 
-    /// Ignores who created it, and parameters that only one of them has.
+    /// Ignores who created the qdisc, and parameters that only one value has.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let (Some(one), Some(other)) = (QdiscTree::parse(one.as_str()), QdiscTree::parse(other.as_str()))
         else {
@@ -287,7 +287,7 @@ impl Knob for RootQdisc<'_> {
         one.covers(&other) || other.covers(&one)
     }
 
-    // Through the kernel's default, or `mq` with only some queues set.
+    // An interrupted write may leave the kernel's default, or `mq` with only some queues set.
     fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
         let (to, found) = (QdiscTree::parse(to.as_str()), QdiscTree::parse(found.as_str()));
         let (Some(to), Some(found)) = (to, found) else { return false };

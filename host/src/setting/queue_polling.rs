@@ -1,8 +1,8 @@
 //! How the NAPI instance of a receive queue polls (netdev netlink, `napi-set`, Linux 6.13).
 //!
-//! A value consists of pairs as far as the kernel has them: `defer-hard-irqs 2 gro-flush-timeout 20000
-//! irq-suspend-timeout 0 threaded 0`. The files of the interface set all its instances
-//! (`netdev_set_defer_hard_irqs` of net/core/dev.h, Linux 6.18).
+//! A value consists of pairs for the parameters that the kernel has: `defer-hard-irqs 2
+//! gro-flush-timeout 20000 irq-suspend-timeout 0 threaded 0`. The files of the interface set all
+//! its instances (`netdev_set_defer_hard_irqs` of net/core/dev.h, Linux 6.18).
 
 use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
@@ -28,7 +28,8 @@ impl QueuePolling<'_> {
         let mut instances: Vec<NapiInstance> =
             host.call("netdev/napi", &self.what("reading"), napi::instances)?;
         instances.retain(|napi| napi.interface_index == index);
-        // veth and others do not report which queue an instance polls; it is made in their order.
+        // veth and other drivers do not report which queue an instance polls, but create instances
+        // in the order of the queues.
         let place = if instances.iter().all(|napi| napi.receive_queues.is_empty()) {
             usize::try_from(self.queue).ok().filter(|place| *place < instances.len())
         } else {
@@ -69,7 +70,7 @@ impl Knob for QueuePolling<'_> {
         Ok(host.act("netdev/napi", &self.what("setting"), || napi::set_polling(id, &polling), rehearse)?)
     }
 
-    // Compares the parameters in both.
+    // Compares the parameters that both values have.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let (Some(one), Some(other)) = (parse(one), parse(other)) else { return false };
         pairs(one)

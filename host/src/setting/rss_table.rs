@@ -42,7 +42,7 @@ impl RssTableValue {
         (queues > 0 && start.checked_add(queues).is_some()).then_some(RssTableValue::Equal { start, queues })
     }
 
-    // The shortest value for these entries.
+    // The shortest value that describes these entries.
     pub(super) fn of(entries: &[u32]) -> Self {
         let (start, last) = (entries.iter().min().copied(), entries.iter().max().copied());
         let equal = start

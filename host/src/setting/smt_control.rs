@@ -4,8 +4,8 @@ use super::knob::{Knob, WriteRefusal, echo};
 use super::value::SettingValue;
 use crate::{CpuSet, Host, HostError};
 
-/// Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 4.19. It also reads `forceoff`, `notsupported` and
-/// `notimplemented`, which cannot be changed.
+/// Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 4.19. The file may also contain
+/// `forceoff`, `notsupported` or `notimplemented`, which cannot be changed.
 const CONTROL: &str = "/sys/devices/system/cpu/smt/control";
 const CPUS: &str = "/sys/devices/system/cpu";
 
@@ -43,7 +43,7 @@ impl Knob for SmtKnob {
     }
 }
 
-/// The CPUs that are not the first of their core.
+/// The CPUs that are not the first hardware thread of their core.
 fn siblings(host: &Host) -> CpuSet {
     let names = host.list(CPUS).unwrap_or_default();
     let number = |name: &String| name.strip_prefix("cpu")?.parse::<u32>().ok();
@@ -55,13 +55,14 @@ fn siblings(host: &Host) -> CpuSet {
     names.iter().filter_map(number).filter(is_sibling).collect()
 }
 
-/// A thread of a program that no other CPU is left to. Such a thread gets all CPUs when these go offline
-/// (select_fallback_rq, kernel/sched/core.c, Linux 6.18), and keeps them.
+/// A thread of a program that may run on these CPUs only. The kernel gives such a thread all CPUs
+/// when its CPUs go offline (select_fallback_rq, kernel/sched/core.c, Linux 6.18), and the thread
+/// keeps them.
 fn bound_to_siblings(host: &Host) -> Option<String> {
     let siblings = siblings(host);
     let pids = host.list("/proc").unwrap_or_default();
     let pids = pids.into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-    // Kernel threads have no command line, and those of one CPU come back with it.
+    // Kernel threads have no command line; a kernel thread bound to one CPU returns with that CPU.
     let is_program =
         |pid: &String| host.read(&format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
     pids.filter(is_program).find_map(|pid| {

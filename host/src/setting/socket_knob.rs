@@ -1,8 +1,8 @@
 //! Options of a socket of a running process, set on a copy of its descriptor (`pidfd_getfd`, Linux
 //! 5.6).
 //!
-//! They end with the socket. A socket is identified by its cookie, so that never another one is
-//! set. The receive buffer of a TCP listener is inherited by its connections, whose buffers then do
+//! Options end with the socket. A socket is identified by its cookie, so that no other socket is
+//! changed. The connections of a TCP listener inherit its receive buffer, and then their buffers do
 //! not grow (`sk_userlocks` in `tcp_rcv_space_adjust` of net/ipv4/tcp_input.c, Linux 6.18).
 
 mod option;
@@ -50,7 +50,7 @@ impl OnSocket<'_> {
         format!("socket/{}/{}", self.socket.cookie, self.knob.key())
     }
 
-    /// A copy of exactly this socket.
+    /// A copy of the descriptor of exactly this socket.
     fn copy(&self, host: &Host) -> io::Result<OwnedFd> {
         let SocketAt { cookie, inode, pid, descriptor } = *self.socket;
         let copy = copy_of_any(host, inode, (pid, descriptor))?;
@@ -112,7 +112,7 @@ impl Knob for OnSocket<'_> {
     }
 }
 
-/// Adds the required privilege to a refusal.
+/// Adds the required privilege to an error.
 fn explained(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ libc::EPERM) => {

@@ -10,7 +10,7 @@ use super::knob::{Knob, WriteRefusal, quoted};
 use super::value::SettingValue;
 use crate::{Host, HostError};
 
-// Directories of per-interface sysctls, and names there that are not interfaces (Linux
+// Directories of per-interface sysctls, and names in them that are not interfaces (Linux
 // Documentation/networking/ip-sysctl.rst, mpls-sysctl.rst).
 const OF_INTERFACES: [&str; 5] =
     ["net/ipv4/conf", "net/ipv4/neigh", "net/ipv6/conf", "net/ipv6/neigh", "net/mpls/conf"];

@@ -1,9 +1,10 @@
 //! Settings that are one file of sysfs.
 //!
-//! RPS and XPS masks of a queue: `rps_cpus` (Linux 2.6.35) has the CPUs that process packets of a
-//! receive queue, `xps_cpus` (2.6.38) the CPUs whose packets leave by a transmit queue, `xps_rxqs`
-//! (4.18) the receive queues whose sockets' packets do. Documentation/networking/scaling.rst. All
-//! require `CAP_NET_ADMIN` in the initial user namespace.
+//! Masks of a queue: `rps_cpus` (RPS, Linux 2.6.35) has the CPUs that process packets of a receive
+//! queue. `xps_cpus` (XPS, 2.6.38) has the CPUs whose packets leave by a transmit queue, and
+//! `xps_rxqs` (4.18) has the receive queues whose sockets send by it. See
+//! Documentation/networking/scaling.rst. All masks require `CAP_NET_ADMIN` in the initial user
+//! namespace.
 
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +88,7 @@ impl SysfsFile {
 }
 
 impl FileForm {
-    /// The text to write for a value; the error says which values are valid.
+    /// The text to write for a value; the error describes the valid values.
     fn text(self, value: &SettingValue) -> Result<String, &'static str> {
         let word = value.as_str();
         match self {
@@ -128,7 +129,7 @@ impl Knob for SysfsFile {
     }
 }
 
-/// The CPUs, or queues, of a mask.
+/// The CPUs or queues in a mask.
 pub(super) fn mask(value: &SettingValue) -> Result<CpuSet, &'static str> {
     CpuSet::from_mask(value.as_str()).map_err(|_| "a mask such as 00000003")
 }

@@ -3,7 +3,7 @@
 //! The affinity ends with the thread, so the setting belongs to one thread, identified by its ids
 //! and start time. The value is the allowed list of `/proc`, offline CPUs included, so that it can
 //! be restored. The kernel also remembers an explicit request (`user_cpus_ptr`, Linux 6.2), and
-//! keeps to it when a cpuset grows or a CPU comes online; therefore a list of all online CPUs is
+//! uses it when a cpuset grows or a CPU comes online; therefore a list of all online CPUs is
 //! requested as all possible CPUs.
 
 use super::knob::{Knob, WriteRefusal};
@@ -33,7 +33,8 @@ impl ThreadKnob {
         }
     }
 
-    /// Another thread may get the id between the two reads.
+    /// Checks the start time afterwards, because another thread may get the id between the two
+    /// reads.
     fn text(&self, host: &Host) -> Result<String, HostError> {
         let text = host
             .read(&self.status())
@@ -91,7 +92,7 @@ fn parse(value: &SettingValue) -> Result<CpuSet, &'static str> {
     CpuSet::from_list(value.as_str()).ok().filter(|cpus| !cpus.is_empty()).ok_or(EXPECTED)
 }
 
-/// All possible CPUs if these are all that are online: a thread without affinity stays one.
+/// All possible CPUs if the list has all online CPUs: a thread without affinity stays without one.
 fn widened(host: &Host, cpus: &CpuSet) -> CpuSet {
     let list = |name: &str| {
         let text = host.read(&format!("/sys/devices/system/cpu/{name}")).ok()?;

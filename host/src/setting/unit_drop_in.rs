@@ -12,7 +12,7 @@ use crate::{Host, HostError};
 /// The directory of units that an administrator writes (systemd.unit(5)).
 const UNITS: &str = "/etc/systemd/system";
 
-/// The first line of a text begins so.
+/// The beginning of the first line of the text.
 const MARK: &str = "# Written by linerate";
 
 pub(super) struct UnitDropIn<'a> {
@@ -43,7 +43,7 @@ impl UnitDropIn<'_> {
         let (directory, path) = (self.directory(), self.path());
         if text.is_empty() {
             fs::remove_file(&path)?;
-            // Other drop-ins may be there.
+            // The directory may contain other drop-ins.
             let _ = fs::remove_dir(&directory);
         } else {
             fs::create_dir_all(&directory)?;

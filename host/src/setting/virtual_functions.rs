@@ -1,7 +1,7 @@
 //! Number of virtual functions (`sriov_numvfs`, Linux 3.8; Documentation/PCI/pci-iov-howto.rst).
 //!
 //! The kernel changes the number only via 0 (`sriov_numvfs_store` of drivers/pci/iov.c), which
-//! removes all of them with their addresses. Therefore functions in use are left alone.
+//! removes all functions with their addresses. Therefore functions in use are left alone.
 
 use super::knob::{Knob, WriteRefusal, echo};
 use super::value::SettingValue;
@@ -22,8 +22,8 @@ impl VirtualFunctions<'_> {
         format!("{}/sriov_numvfs", self.device())
     }
 
-    /// The user of one of them: a program with VFIO, such as a virtual machine, or an interface
-    /// that is up.
+    /// The user of a virtual function: a program with VFIO, such as a virtual machine, or an
+    /// interface that is up.
     fn user(&self, host: &Host) -> Option<String> {
         let device = self.device();
         let names = host.list(&device).unwrap_or_default();
@@ -31,8 +31,8 @@ impl VirtualFunctions<'_> {
             let base = format!("{device}/{function}");
             let driver = host.read_link(&format!("{base}/driver")).unwrap_or_default();
             let driver = driver.rsplit('/').next().unwrap_or_default();
-            // pci_vfs_assigned does not count VFIO, and a removal waits for the process that has it
-            // open.
+            // pci_vfs_assigned does not count VFIO, and a removal waits for the process that has
+            // the function open.
             if driver.contains("vfio")
                 || matches!(driver, "pci-stub" | "pciback" | "uio_pci_generic" | "igb_uio")
             {
@@ -99,7 +99,8 @@ impl Knob for VirtualFunctions<'_> {
     }
 }
 
-/// Drivers refuse with EPERM, EBUSY or EINVAL while a virtual machine has one, and log the reason.
+/// While a virtual machine has a function, drivers refuse with EPERM, EBUSY or EINVAL, and log the
+/// reason.
 fn in_use(error: HostError) -> WriteRefusal {
     match error.errno() {
         Some(libc::EPERM | libc::EBUSY) => {

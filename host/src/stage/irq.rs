@@ -81,12 +81,12 @@ impl IrqState {
 }
 
 impl IrqVector {
-    /// The effective CPUs if the kernel reports them, else the allowed ones.
+    /// The effective CPUs if the kernel reports them, otherwise the allowed CPUs.
     ///
     /// On x86 without interrupt remapping an affinity takes effect with the vector's next
-    /// interrupt. Until then `smp_affinity` is the future one, and the effective CPU is outside of
-    /// it (kernel/irq/proc.c, `show_irq_affinity`, and kernel/irq/migration.c, Linux 6.12): idle
-    /// queues of a virtual machine seem to share CPUs.
+    /// interrupt. Until then `smp_affinity` is the future affinity, and the effective CPU is
+    /// outside of it (kernel/irq/proc.c, `show_irq_affinity`, and kernel/irq/migration.c, Linux
+    /// 6.12). Without this check, idle queues of a virtual machine would seem to share CPUs.
     pub fn cpus(&self) -> Option<&CpuSet> {
         let to_come = |effective: &CpuSet| {
             self.affinity.value().is_some_and(|allowed| effective.iter().any(|cpu| !allowed.contains(cpu)))
@@ -97,17 +97,17 @@ impl IrqVector {
         }
     }
 
-    /// `None` if there are several, or if it is unknown.
+    /// `None` if there are several CPUs, or if they are unknown.
     pub fn cpu(&self) -> Option<u32> {
         only(self.cpus()?)
     }
 
-    /// `None` if the driver suggests several, or none.
+    /// `None` if the driver suggests several CPUs, or none.
     pub fn hinted_cpu(&self) -> Option<u32> {
         only(self.hint.value()?.as_ref()?)
     }
 
-    /// Whether the kernel is known to manage its affinity, so that it cannot be changed.
+    /// Whether it is known that the kernel manages the affinity, so that it cannot be changed.
     pub fn is_managed(&self) -> bool {
         self.managed.value().copied().flatten() == Some(true)
     }

@@ -1,4 +1,4 @@
-//! What each stage does, its rules and its counters.
+//! The description, rules and counters of each stage.
 
 use super::{PacketPath, filter, irq, link, machine, route, rss, socket, softirq, thread, transmit};
 use crate::counter::Counter;
@@ -8,7 +8,7 @@ use crate::stage::name::StageName;
 #[derive(Debug)]
 pub struct StageInfo {
     pub name: StageName,
-    /// What happens to a packet here, one paragraph.
+    /// The processing of a packet in this stage, one paragraph.
     pub explain: &'static str,
     pub rules: &'static [Rule],
     pub counters: fn(&PacketPath) -> Vec<Counter>,

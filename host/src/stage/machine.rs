@@ -71,7 +71,7 @@ impl MachineState {
     }
 }
 
-/// 6 and 18 of `6.18.0-rc1`.
+/// Returns 6 and 18 for `6.18.0-rc1`.
 pub(super) fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))

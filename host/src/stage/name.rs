@@ -38,7 +38,7 @@ impl StageName {
         Self::ALL.into_iter().find(|stage| stage.name() == name)
     }
 
-    /// As in JSON and in the ids of findings.
+    /// The name in JSON and in the ids of findings.
     pub fn name(self) -> &'static str {
         match self {
             StageName::Machine => "machine",

@@ -41,7 +41,7 @@ pub struct InterfaceRoute {
 }
 
 impl RouteState {
-    /// From `/proc/net/snmp`, `netstat` or `snmp6`, such as `Udp.RcvbufErrors`.
+    /// A counter of `/proc/net/snmp`, `netstat` or `snmp6`, such as `Udp.RcvbufErrors`.
     pub fn snmp(&self, name: &str) -> Option<u64> {
         let snmp6 = self.snmp6.value().and_then(Option::as_ref);
         let tables = [self.snmp.value(), self.netstat.value(), snmp6];

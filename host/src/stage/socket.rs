@@ -121,7 +121,7 @@ impl HostSockets {
 }
 
 impl ServiceSockets {
-    /// Protocol, address and processes, for people.
+    /// Protocol, address and processes, for messages.
     pub fn name(&self) -> String {
         let mut names: Vec<&str> =
             self.processes.value().into_iter().flatten().map(|process| process.name.as_str()).collect();
@@ -136,7 +136,7 @@ impl ServiceSockets {
         is_loopback(self.local)
     }
 
-    /// `None` if the kernel reports it for none of the sockets.
+    /// `None` if the kernel reports drops for none of the sockets.
     pub fn drops(&self) -> Option<u64> {
         self.sockets.iter().filter_map(|socket| socket.drops).reduce(u64::saturating_add)
     }

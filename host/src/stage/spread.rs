@@ -1,7 +1,8 @@
 //! The best placement of packets: the CPU of each queue, the RPS targets, and the transmit queue of
 //! each CPU. One order of CPUs decides all three, so that they agree.
 //!
-//! Rules use the parts to propose fixes; [`PacketSpread::of`] is the whole, for a plan.
+//! Rules use parts of a placement to propose fixes; [`PacketSpread::of`] computes all of it for a
+//! plan.
 
 mod interrupts;
 mod order;
@@ -25,8 +26,8 @@ pub(in crate::stage) use receive::{handed_on, reached, with_own};
 pub(in crate::stage) use transmit::{heeds_xps, queue_of_each_cpu};
 
 impl PacketSpread {
-    /// The best spread of the packets of all interfaces with a device. A placement as good as the
-    /// best stays as it is. `None` if the CPUs are unknown, or no CPU may process packets.
+    /// The best spread of the packets of all interfaces with a device. A current placement that is
+    /// as good stays unchanged. `None` if the CPUs are unknown, or no CPU may process packets.
     pub fn of(path: &PacketPath, policy: &SpreadPolicy) -> Option<Vec<Self>> {
         let cpus = policy.cpus(path).filter(|cpus| !cpus.is_empty())?;
         let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
@@ -63,7 +64,7 @@ impl PacketSpread {
 }
 
 impl PacketSpread {
-    /// Whether it uses more CPUs for packets than now, or if that is unknown.
+    /// Whether the spread uses more CPUs for packets than now, or the current number is unknown.
     pub fn takes_more_cpus(&self, path: &PacketPath) -> bool {
         let now = || {
             let queues = receive::reached(path, &self.interface)?;

@@ -91,7 +91,7 @@ impl ThreadState {
 }
 
 impl ServingThread {
-    /// Whether it was seen at its sockets, in a call or polling.
+    /// Whether the thread was seen at its sockets, in a call or polling.
     pub fn was_seen(&self) -> bool {
         matches!(self.how, ServingEvidence::InCall(_) | ServingEvidence::Polling(_))
     }

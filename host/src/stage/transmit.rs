@@ -41,7 +41,7 @@ impl TransmitState {
         self.queues.value().map_or(&[], Vec::as_slice)
     }
 
-    /// The root qdisc, whose counters include those below; `None` if unknown.
+    /// The root qdisc, whose counters include those of its children; `None` if unknown.
     pub fn root(&self) -> Option<&QdiscState> {
         self.disciplines.value()?.iter().find(|discipline| discipline.parent == "root")
     }

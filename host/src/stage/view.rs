@@ -8,7 +8,7 @@ use crate::stage::transmit::TransmitState;
 
 #[derive(Debug, Clone, Copy)]
 pub struct HostView<'a> {
-    /// The reading to judge, the later one of two.
+    /// The reading to check; with two readings, the later one.
     pub now: &'a PacketPath,
     pub before: Option<&'a PacketPath>,
 }
@@ -22,7 +22,7 @@ impl<'a> HostView<'a> {
         Self { now, before: Some(before) }
     }
 
-    /// Seconds between the readings; `None` with one, or if their times are unknown.
+    /// Seconds between the readings; `None` with one reading, or if their times are unknown.
     pub fn seconds(&self) -> Option<f64> {
         let seconds = self.now.uptime_seconds.value()? - self.before?.uptime_seconds.value()?;
         (seconds > 0.0).then_some(seconds)
@@ -49,14 +49,14 @@ impl PacketPath {
         self.transmit.iter().find(|transmit| transmit.interface == interface)
     }
 
-    /// CPUs on which a receive queue's interrupt is handled and its NAPI instance polled. `None` if
-    /// unknown, as for an interface without interrupts.
+    /// CPUs that handle a receive queue's interrupt and poll its NAPI instance. `None` if unknown,
+    /// for example for an interface without interrupts.
     pub fn napi_cpus(&self, interface: &str, queue: u32) -> Option<CpuSet> {
         self.irq.receive_vector(interface, queue).and_then(|vector| vector.cpus().cloned())
     }
 
-    /// CPUs on which packets of a receive queue meet the network stack: those of RPS if set, else
-    /// those of NAPI.
+    /// CPUs on which packets of a receive queue enter the network stack: the CPUs of RPS if set,
+    /// otherwise the CPUs of NAPI.
     pub fn stack_cpus(&self, interface: &str, queue: u32) -> Option<CpuSet> {
         match self.softirq.rps_cpus(interface, queue) {
             Some(cpus) if !cpus.is_empty() => Some(cpus.clone()),

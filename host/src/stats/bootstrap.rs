@@ -1,8 +1,8 @@
 //! A 95 % interval for the centre of few samples: a studentised, smoothed bootstrap of the trimmed mean.
 //!
-//! A plain percentile bootstrap of four samples covers the truth four times in five when it claims nineteen in
-//! twenty: it resamples a spread that is itself too small by sqrt((n-1)/n), and cannot leave the range of the
-//! samples. Hence three refinements, each for a reason:
+//! A plain percentile bootstrap of four samples claims 95 % coverage but has 80 %: it resamples a
+//! spread that is itself too small by sqrt((n-1)/n), and cannot leave the range of the samples.
+//! Three refinements correct this:
 //!
 //! - *Studentised*: resamples are of the error in units of its own estimated standard error. That carries the
 //!   doubt about the spread, as Student's t does for normal samples, without assuming them normal.
@@ -11,27 +11,27 @@
 //! - *Trimmed*: the centre is the mean without the lowest and highest 15 % (rounded down, so from seven samples on),
 //!   its standard error by the Winsorised deviation. A run that a hiccup spoilt then moves the interval little.
 //!
-//! The interval is symmetric about the centre, which converges faster than two separate tails (Hall, 1988). The tests
-//! hold its coverage to account by simulation.
+//! The interval is symmetric about the centre, which converges faster than two separate tails
+//! (Hall, 1988). The tests check its coverage by simulation.
 
-// Resamples; the quantile taken is then good to about 1 % of its width.
+// Number of resamples. The error of the quantile is then about 1 % of the interval's width.
 const ROUNDS: usize = 1_999;
 
-/// The share of intervals that are to hold the truth.
+/// The share of intervals that should contain the true value.
 const CONFIDENCE: f64 = 0.95;
 
-/// The fewest samples that give an interval.
+/// The smallest number of samples that gives an interval.
 const FEWEST: usize = 3;
 
 /// Share of the samples trimmed at each end.
 const TRIMMED: f64 = 0.15;
 
-/// The interval of the centre of `values`; none with fewer than three.
+/// The interval of the centre of `values`; `None` with fewer than three.
 pub(super) fn bounds(values: &[f64]) -> Option<(f64, f64)> {
     bounds_by(values, ROUNDS)
 }
 
-/// As [`bounds`], with `rounds` resamples.
+/// Like [`bounds`], with `rounds` resamples.
 pub(super) fn bounds_by(values: &[f64], rounds: usize) -> Option<(f64, f64)> {
     let n = values.len();
     if n < FEWEST {
@@ -44,9 +44,10 @@ pub(super) fn bounds_by(values: &[f64], rounds: usize) -> Option<(f64, f64)> {
     if deviation == 0.0 {
         return Some((centre, centre));
     }
-    // Equal samples beyond the trimmed ones: the whole spread is in those, and has to serve.
+    // All samples except the trimmed ones are equal, so only the trimmed samples have a spread to
+    // use.
     let error = if error > 0.0 { error } else { deviation / (n as f64).sqrt() };
-    // In units of the spread that outliers have little part in.
+    // In units of a spread that outliers hardly affect.
     let noise = error * (n as f64).sqrt() * bandwidth(n);
     let mut random = fastrand::Rng::with_seed(seed(values));
     let mut resample = vec![0.0; n];
@@ -87,7 +88,8 @@ fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt()
 }
 
-/// The noise added to a resample, as a share of the samples' deviation: it fades as samples get many.
+/// The noise added to a resample, as a share of the samples' deviation. It decreases with the
+/// number of samples.
 fn bandwidth(n: usize) -> f64 {
     1.0 / (n as f64).sqrt()
 }
@@ -98,7 +100,7 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
     radius * (std::f64::consts::TAU * random.f64()).cos()
 }
 
-/// A seed that depends on nothing but the samples.
+/// A seed that depends on the samples only.
 fn seed(values: &[f64]) -> u64 {
     values.iter().fold(0x6C69_6E65, |seed, value| {
         (seed ^ value.to_bits()).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)

@@ -1,4 +1,4 @@
-//! Two runs that were measured one after the other, figure by figure.
+//! Compares two runs that were measured one after the other, value by value.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,11 +39,13 @@ impl RunComparison {
 impl RunFigure {
     /// Compares the intervals of two runs.
     ///
-    /// The samples of a run have no partners in the other, so the interval of the ratio is made of both intervals: on
-    /// logarithms, the distances to the ends add up as squares (MOVER: Zou and Donner, 2008).
+    /// The samples of a run have no partners in the other run, so the interval of the ratio is
+    /// computed from both intervals: on logarithms, the distances to the ends add up as squares
+    /// (MOVER: Zou and Donner, 2008).
     ///
     /// # Errors
-    /// [`StatsError::TooFew`] if one of the two has no interval, [`StatsError::NotPositive`] if there is no ratio.
+    /// [`StatsError::TooFew`] if a run has no interval, [`StatsError::NotPositive`] if there is no
+    /// ratio.
     pub fn new(
         key: impl Into<String>,
         less_is_better: bool,

@@ -7,11 +7,11 @@ const BITS: u32 = usize::BITS;
 // `CONFIG_NR_CPUS` is at most 8192, and a mask for any u32 would be half a gigabyte.
 const HIGHEST: u32 = 65_535;
 
-/// The kernel ignores CPUs that do not exist, and those outside the thread's cpuset
-/// (`__sched_setaffinity` of kernel/sched/syscalls.c, Linux 6.18).
+/// Sets the affinity. The kernel ignores CPUs that do not exist, and CPUs outside the thread's
+/// cpuset (`__sched_setaffinity` of kernel/sched/syscalls.c, Linux 6.18).
 ///
 /// # Errors
-/// `EINVAL` if none are left, or a number is too large; `ESRCH`, `EPERM`.
+/// `EINVAL` if no CPU remains, or a number is too large; `ESRCH`, `EPERM`.
 pub(crate) fn set(tid: u32, cpus: impl IntoIterator<Item = u32>) -> io::Result<()> {
     let tid = libc::pid_t::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     let mut mask: Vec<usize> = Vec::new();

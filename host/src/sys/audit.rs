@@ -30,7 +30,7 @@ const HEADER_BYTES: usize = 16;
 const LONGEST_ANSWER: usize = 8970 + HEADER_BYTES;
 // The kernel answers sooner unless it lost the answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
-/// Ten words; older kernels accept a shorter and newer ones a longer structure.
+/// Ten words; older kernels accept a shorter structure, newer kernels a longer one.
 const STATUS_WORDS: usize = 10;
 
 /// `AUDIT_LIST_RULES`.
@@ -71,7 +71,7 @@ pub(crate) fn set_enabled(enabled: u32) -> io::Result<()> {
     }
 }
 
-// The kernel sends one rule per message from a thread of its own (audit_send_list_thread in
+// The kernel sends one rule per message from a separate thread (audit_send_list_thread in
 // kernel/audit.c), so no acknowledgement marks the end.
 pub(crate) fn rules() -> io::Result<AuditRules> {
     let socket = open()?;

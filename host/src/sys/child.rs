@@ -6,8 +6,8 @@ use std::process::Command;
 
 // Lets the kernel kill the child when the thread that starts it ends.
 //
-// Otherwise a child could change a setting after `kill -9` of this process, when the next one has
-// already read it.
+// Otherwise a child could change a setting after `kill -9` of this process, when the next linerate
+// process has already read it.
 pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
     let in_child = move || {
@@ -17,7 +17,7 @@ pub(crate) fn die_with_parent(command: &mut Command) {
         }
         // SAFETY: getppid(2) takes nothing, is async-signal-safe and cannot fail.
         let parent_now = unsafe { libc::getppid() };
-        // The parent may have ended before the call.
+        // The parent may have ended before the prctl call.
         if parent_now.cast_unsigned() == parent {
             Ok(())
         } else {

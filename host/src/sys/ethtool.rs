@@ -1,4 +1,4 @@
-//! The ethtool ioctl, and drivers.
+//! The ethtool ioctl, and driver information.
 
 mod flow_spec;
 pub(crate) mod receive;

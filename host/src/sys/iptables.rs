@@ -47,7 +47,7 @@ struct IptInfo {
     size: u32,
 }
 
-// Only for tables in `/proc/net/ip_tables_names`: the kernel would load others.
+// Only for tables in `/proc/net/ip_tables_names`: the kernel would load other tables.
 pub(crate) fn table(family: IpFamily, name: &str) -> io::Result<IptablesTable> {
     let mut info = IptInfo {
         name: [0; NAME_BYTES],
@@ -75,8 +75,8 @@ pub(crate) fn table(family: IpFamily, name: &str) -> io::Result<IptablesTable> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(counted(info.valid_hooks, info.entries)) }
 }
 
-/// Each hook has an entry for its policy, and the table an entry at its end (xt_repldata.h); the
-/// others are rules and ends of chains.
+/// Each hook has an entry for its policy, and the table has an entry at its end (xt_repldata.h).
+/// All other entries are rules and ends of chains.
 fn counted(valid_hooks: u32, entries: u32) -> IptablesTable {
     let hooks = valid_hooks.count_ones();
     IptablesTable { hooks, rules: entries.saturating_sub(hooks.saturating_add(1)) }

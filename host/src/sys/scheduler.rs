@@ -4,12 +4,12 @@ use std::io;
 
 use rustix::thread::Pid;
 
-/// Of the calling thread.
+/// Whether the calling thread has the normal policy.
 pub(crate) fn is_normal() -> bool {
     policy() == libc::SCHED_OTHER
 }
 
-/// Of the calling thread.
+/// Whether the calling thread has SCHED_IDLE.
 pub(crate) fn is_idle() -> bool {
     policy() == libc::SCHED_IDLE
 }
@@ -20,7 +20,7 @@ fn policy() -> libc::c_int {
 }
 
 /// # Errors
-/// `EPERM` for the way back without CAP_SYS_NICE and RLIMIT_NICE (Linux 2.6.39).
+/// `EPERM` for the return to the normal policy without CAP_SYS_NICE and RLIMIT_NICE (Linux 2.6.39).
 pub(crate) fn set_idle(thread: Pid, idle: bool) -> io::Result<()> {
     let policy = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
     let parameters = libc::sched_param { sched_priority: 0 };

@@ -29,7 +29,7 @@ pub(crate) fn cookie(map: BorrowedFd<'_>, place: u32) -> io::Result<Option<u64>>
     }
 }
 
-/// `EBUSY` if the socket is in such a map already, this or another.
+/// `EBUSY` if the socket is already in this map or another map of this kind.
 pub(crate) fn put(map: BorrowedFd<'_>, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut descriptor = u64::from(socket.as_raw_fd().unsigned_abs());
     element(UPDATE, map, place, &mut descriptor)

@@ -28,8 +28,8 @@ struct TcxQuery {
     revision: u64,
 }
 
-// Requires `CAP_NET_ADMIN`. Without room for ids the kernel only counts (bpf_mprog_query in
-// kernel/bpf/mprog.c).
+// Requires `CAP_NET_ADMIN`. Without room for ids the kernel returns only the number
+// (bpf_mprog_query in kernel/bpf/mprog.c).
 pub(crate) fn count(index: u32, direction: TcxDirection) -> io::Result<u32> {
     let mut query = TcxQuery { index, attach_type: direction as u32, ..TcxQuery::default() };
     let size = std::mem::size_of::<TcxQuery>();

@@ -22,8 +22,8 @@ const BUSY_POLL_US: u32 = 50;
 /// Receive buffer of the step `receive-buffer`, bytes as the kernel counts them: twice the requested size.
 const RECEIVE_BUFFER: u64 = 8 << 20;
 
-/// The changes that were planned for a running server, by part, and those that are in effect. A restarted server has other
-/// sockets and threads, so it gets a new plan.
+/// The changes that were planned for a running server, by part, and the changes that are in effect.
+/// A restarted server has other sockets and threads, so it gets a new plan.
 #[derive(Debug)]
 pub(crate) struct BoostChanges {
     by_part: Vec<BoostPlan>,
@@ -42,7 +42,7 @@ impl BoostChanges {
         let slot = LoadSlot::rate(rate, OBSERVATION + Duration::from_millis(500));
         let observed = std::thread::scope(|scope| {
             let observing = scope.spawn(move || observe(options));
-            // Requests that it does not answer do not matter here.
+            // Unanswered requests do not matter here.
             let _ = generator.run(&slot);
             observing.join()
         });
@@ -55,7 +55,7 @@ impl BoostChanges {
     /// The changes of a configuration, in the order in which they are made.
     ///
     /// # Errors
-    /// Names a part that this server cannot have.
+    /// Names a part that is not possible for this server.
     pub(crate) fn of(&self, configuration: &ServerConfiguration) -> Result<Vec<PlannedChange>, TestbedError> {
         let mut wanted: Vec<PlannedChange> = Vec::new();
         for (part, plan) in PARTS.iter().zip(&self.by_part).filter(|(part, _)| (part.wanted)(configuration)) {
@@ -71,7 +71,8 @@ impl BoostChanges {
         Ok(wanted)
     }
 
-    /// Makes the changes of this configuration, and before that undoes all others, the last change first.
+    /// Undoes the changes that this configuration does not have, last change first. Then makes the
+    /// missing changes.
     pub(crate) fn switch(
         &mut self,
         configuration: &ServerConfiguration,
@@ -81,7 +82,8 @@ impl BoostChanges {
         let has = |changes: &[PlannedChange], change: &PlannedChange| {
             changes.iter().any(|other| other.setting == change.setting)
         };
-        // Changes of both configurations stay, so that a running server notices as little as possible.
+        // Changes that both configurations have stay, so that a running server notices as little as
+        // possible.
         for index in (0..self.made.len()).rev() {
             if !has(&wanted, &self.made[index]) {
                 let change = self.made.remove(index);
@@ -113,7 +115,7 @@ struct BoostPart {
     name: &'static str,
     wanted: fn(&ServerConfiguration) -> bool,
     has: fn(&Setting) -> bool,
-    /// Asks boost for this part alone.
+    /// Enables this part in the options of boost.
     choose: fn(&mut BoostChoice),
     /// The option of a server in a report, and its value with boost.
     shown: (&'static str, &'static str),
@@ -164,8 +166,8 @@ const PARTS: &[BoostPart] = &[
 ];
 
 impl BoostPart {
-    /// The plan for this part alone. A part that neither pins nor steers has its own refusals only: sockets that
-    /// cannot be steered do not matter to their options.
+    /// The plan for this part alone. A part that neither pins nor steers keeps only its own
+    /// refusals, because sockets that cannot be steered can still get socket options.
     fn plan(&self, server: &ObservedServer, path: &PacketPath) -> BoostPlan {
         let nothing = BoostChoice { no_pin: true, no_steer: true, ..BoostChoice::default() };
         let mut choice = nothing.clone();

@@ -15,18 +15,19 @@ use crate::ladder::config::LadderConfig;
 
 /// Time between two readings.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Requests from which on a loss is judged, or the time after which fewer are.
+/// Loss is judged after this number of requests, or after this time if there are fewer.
 const ENOUGH_REQUESTS: u64 = 50;
 const ENOUGH_TIME: Duration = Duration::from_secs(3);
-/// Fewer missing replies may belong to requests that are under way at a reading; fewer slow ones may be chance.
+/// Fewer missing replies may belong to requests in flight at a reading; fewer slow replies may be
+/// chance.
 const MISSING: u64 = 3;
 /// More slow replies than this share put the 99th percentile over its limit.
 const SLOW_RATIO: f64 = 0.01;
 
-/// What real clients may lose, and how long they may wait.
+/// Limits for the loss and the response time of real clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientLimits {
-    /// The share of their requests.
+    /// Share of their requests that may be lost.
     pub(crate) loss_ratio: Option<f64>,
     /// The 99th percentile of the time from a request at the interface to its reply there.
     pub(crate) p99: Option<Duration>,
@@ -40,7 +41,7 @@ impl ClientLimits {
     }
 }
 
-/// A thread that reads the requests and replies of all clients but the generators.
+/// A thread that counts the requests and replies of all clients except the generators.
 #[derive(Debug)]
 pub(crate) struct ClientGuard {
     end: Option<Sender<()>>,
@@ -57,7 +58,7 @@ impl ClientGuard {
         limits: ClientLimits,
         cancel: Arc<AtomicBool>,
     ) -> Result<Self, HostError> {
-        // In this thread, whose network namespace is the server's.
+        // Started in this thread, because its network namespace is the server's.
         let mut flows = FlowWatch::start(host, &[port], limits.p99)?;
         let (end, ended) = mpsc::channel();
         let verdict = Arc::new(Mutex::new(None));
@@ -76,7 +77,7 @@ impl ClientGuard {
         Ok(Self { end: Some(end), thread: Some(thread), verdict })
     }
 
-    /// Why it ended the run, if it did.
+    /// Why the guard ended the run; `None` if it did not.
     pub(crate) fn verdict(&self) -> Option<String> {
         self.verdict.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -91,7 +92,7 @@ impl Drop for ClientGuard {
     }
 }
 
-/// The counts at the begin of the present window.
+/// The counts at the start of the current window.
 #[derive(Debug)]
 struct GuardWindow {
     generators: Vec<IpAddr>,

@@ -133,7 +133,7 @@ impl KeepPolicy {
     }
 }
 
-/// A search between two close rates takes this many slots.
+/// Number of slots for a search between two close rates.
 const LEAST_SLOTS: u32 = 6;
 
 impl LadderConfig {
@@ -172,7 +172,7 @@ impl LadderConfig {
         WireFormat::new(self.payload_bytes, version, 0, speed)
     }
 
-    /// Fills in the CPUs that the process may use, or checks those that were named.
+    /// Sets the CPUs to those that the process may use, or checks the configured CPUs.
     pub(crate) fn resolve_cpus(&mut self) -> Result<(), LadderCpusError> {
         let allowed = rustix::thread::sched_getaffinity(None)
             .map_err(|error| LadderCpusError::NoCpu(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! How server and host are set while a step is measured.
+//! The configuration of server and host while a step is measured.
 
 use std::time::Duration;
 
@@ -49,12 +49,13 @@ pub struct ServerConfiguration {
     pub audit: bool,
     /// The socket lookup before routing.
     pub early_demux: bool,
-    /// Whether the further hardware threads of each core are switched from the state in which they were found.
+    /// Whether the other hardware threads of each core are switched from their original state.
     pub smt_switched: bool,
 }
 
 impl ServerConfiguration {
-    /// A simple server on a host as a stock distribution leaves it, with received packets processed on half of the CPUs.
+    /// A simple server on a host with the defaults of a stock distribution. Half of the CPUs
+    /// process received packets.
     #[must_use]
     pub fn baseline() -> Self {
         Self {

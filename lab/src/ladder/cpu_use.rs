@@ -1,4 +1,4 @@
-//! Who had the CPUs while a configuration was under load, and the functions that took most of their time.
+//! CPU time by owner while a configuration was under load, and the functions that used most of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::ladder::error::TestbedError;
 
-/// Sampling begins when the slot does, or with remote generators shortly before, and ends before it.
+/// Sampling begins with the slot, or shortly before it with remote generators, and ends before the
+/// slot ends.
 const SLOT: Duration = Duration::from_millis(1500);
 const SAMPLED: Duration = Duration::from_millis(800);
 const REMOTE_LEAD: Duration = Duration::from_millis(200);
-/// Functions of a step in the report.
+/// Most functions per step in the report.
 const MOST_FUNCTIONS: usize = 10;
-/// The engine names its worker threads so, with a number.
+/// Name of the engine's worker threads, before their number.
 const WORKER_THREAD: &str = "linerate-";
 
 /// The CPUs in one step, at a rate that holds.
@@ -58,7 +59,7 @@ pub struct HotFunction {
     pub busy_ratio: f64,
 }
 
-/// Whose time a sample is.
+/// The owner of the CPU time in a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SampleOwner {
     Server,
@@ -66,14 +67,15 @@ pub(crate) enum SampleOwner {
     Other,
 }
 
-/// The owner of this process's threads, of which some may serve.
+/// The owner of a thread of this process: the server for its worker threads, `others` for all other
+/// threads.
 pub(crate) fn own_thread(stack: &SampledStack, others: SampleOwner) -> SampleOwner {
     let number = stack.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
     let is_worker = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     if is_worker { SampleOwner::Server } else { others }
 }
 
-/// Samples the CPUs while the generator offers the rate. Unknown where sampling is not possible.
+/// Samples the CPUs while the generator offers the rate. Unknown if sampling is not possible.
 pub(crate) fn sample(
     host: &Host,
     generator: &mut dyn Generator,

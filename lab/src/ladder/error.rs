@@ -24,7 +24,7 @@ pub enum TestbedError {
     /// A server that the run did not start has ended; no other step can be measured.
     #[error("{0}")]
     ServerLost(String),
-    /// Real clients of the server lost more than the run may cost them.
+    /// The loss or the response time of the server's real clients exceeded a limit.
     #[error("{0}")]
     ClientsHarmed(String),
     /// The generator or its connection ended; no other step can be measured.
@@ -32,7 +32,7 @@ pub enum TestbedError {
     GeneratorLost(String),
     #[error("{setting}: {why}")]
     Refused { setting: String, why: String },
-    /// The journal refused a change, or somebody else changed the setting since.
+    /// The journal refused a change, or another program has changed the setting since.
     #[error(transparent)]
     Tune(#[from] linerate_tune::transaction::TuneError),
     /// No request was answered.

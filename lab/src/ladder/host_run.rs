@@ -46,7 +46,7 @@ pub struct HostRunConfig {
     /// Address of the server; `None`: the first address of the interface and port 7777.
     pub listen: Option<SocketAddr>,
     pub profile: TuneProfile,
-    /// The server that runs already; `None`: linerate's own is started.
+    /// A server that already runs; `None`: linerate starts its own server.
     pub running: Option<RunningServerConfig>,
     /// Networks that the server answers; empty: loopback, private and link-local networks.
     pub allowed: Vec<Net>,
@@ -54,7 +54,7 @@ pub struct HostRunConfig {
     pub keep_better: bool,
 }
 
-/// A run that is ready to start. Nothing has changed for it.
+/// A run that is ready to start. No setting has changed yet.
 #[derive(Debug)]
 pub struct PreparedRun {
     config: HostRunConfig,
@@ -68,7 +68,7 @@ pub struct ChangeRecords<'a> {
     pub store: &'a StateStore,
     /// The command line, for the journal.
     pub argv: &'a [String],
-    /// Arguments of this program to guard a tune of this number ([`guard::run`]).
+    /// Arguments of this program that make it guard the tune with this number ([`guard::run`]).
     pub guard: &'a dyn Fn(u64) -> Vec<OsString>,
 }
 
@@ -81,7 +81,8 @@ pub struct HostRunResult {
     pub undone: UndoReport,
 }
 
-/// Reads the host while the server runs, and plans. linerate's own server runs only for that.
+/// Reads the host while the server runs, and makes the plan. linerate's own server is stopped
+/// afterwards.
 ///
 /// # Errors
 /// If interface, address, port, server or CPUs cannot be used.
@@ -116,8 +117,9 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
     };
     config.run.server = program.as_ref().map(|program| program.recipe.clone());
     let view = HostView { now: &path, before: None };
-    // linerate's baseline server has one socket, and steps give it one per CPU before they spread packets. A running server
-    // may have one socket only; then the run measures what spreading does to it.
+    // linerate's baseline server has one socket, and steps give it one per CPU before they spread
+    // packets. A running server may have only one socket; then the run measures the effect of
+    // spreading on it.
     let profile = TuneProfile { anyway: true, ..config.profile.clone() };
     let mut plan = plan::make(&host, &view, &Diagnosis::of(&view), &profile);
     service.cpus = plan.cpus.iter().copied().filter(|cpu| usable.contains(cpu)).collect();
@@ -210,7 +212,7 @@ impl PreparedRun {
         if self.setup.program.is_some() { steps.collect() } else { Vec::new() }
     }
 
-    /// CPUs of the server's workers, or those that its packets should go to.
+    /// CPUs of the server's workers, or CPUs that should receive its packets.
     #[must_use]
     pub fn cpus(&self) -> &[u32] {
         &self.setup.service.cpus
@@ -236,8 +238,8 @@ impl PreparedRun {
     }
 }
 
-/// Measures, restores all settings, and reports. The run ends early when `cancel` is set or a generator is lost, and reports
-/// the steps up to there.
+/// Measures, restores all settings, and reports. If `cancel` is set or a generator is lost, the run
+/// ends early and the report has the steps until then.
 ///
 /// # Errors
 /// [`HostRunError`], before anything is measured or if the baseline cannot be measured. Settings are restored then, too,
@@ -260,7 +262,8 @@ pub fn run(
     let host = &prepared.setup.host;
     let transaction = TuneTransaction::begin(&mut writer, host, begin)?;
     let tune = transaction.id();
-    // Lives until all settings are restored. It waits for the lock, which is free when this process is gone.
+    // Lives until all settings are restored. It waits for the lock, which becomes free when this
+    // process ends.
     let guard = guard::start((records.guard)(tune));
     let measured = match &guard {
         Ok(_) => measure(prepared, transaction, senders, cancel, observer),
@@ -286,7 +289,7 @@ pub fn run(
     Ok(HostRunResult { report, warnings, undone })
 }
 
-/// The tune has ended when this returns, with a result and the changes of boost that are kept, or an error.
+/// Ends the tune. Returns the outcome and the changes of boost to keep, or an error.
 fn measure(
     prepared: &PreparedRun,
     transaction: TuneTransaction<'_>,
@@ -313,7 +316,7 @@ fn not_restored(undone: &UndoReport) -> impl Iterator<Item = LadderWarning> {
         let why = match &item.outcome {
             UndoOutcome::Restored | UndoOutcome::Already => return None,
             UndoOutcome::Drift { found } => format!("another program changed it to '{found}'"),
-            // It ended with the server's process.
+            // The setting ended with the server's process.
             UndoOutcome::Gone { .. } if item.setting.is_of_process() => return None,
             UndoOutcome::Gone { why } => format!("it is gone: {why}"),
             UndoOutcome::Failed { why, .. } => why.clone(),

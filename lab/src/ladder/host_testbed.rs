@@ -1,4 +1,5 @@
-//! This host as a testbed: linerate's server or a running one on a real interface, generators on other hosts.
+//! This host as a testbed: a server on a real interface, either linerate's own or one that already
+//! runs, and generators on other hosts.
 //!
 //! The changes of a tune are applied and reverted step by step, each through the journal.
 
@@ -72,12 +73,12 @@ struct PendingChange<'a> {
     to: &'a SettingValue,
 }
 
-/// What a run needs to know of the host, read before anything changes.
+/// Properties of the host that a run needs, read before anything changes.
 #[derive(Debug)]
 pub(crate) struct HostSetup {
     pub(crate) host: Host,
     pub(crate) service: MeasuredServer,
-    /// The server that runs already; `None`: linerate's own is started.
+    /// A server that already runs; `None`: linerate starts its own server.
     pub(crate) program: Option<RunningProgram>,
     /// Receive queues of the interface.
     pub(crate) queues: u32,
@@ -98,7 +99,7 @@ pub(crate) struct HostTestbed<'a> {
     busy_poll: Option<String>,
     /// Interrupts and their CPUs before hardware threads went offline.
     interrupts: Vec<(Setting, SettingValue)>,
-    /// Values written last; settings that are missing have their original values.
+    /// Last written value per setting. A missing setting has its original value.
     written: BTreeMap<Setting, SettingValue>,
 }
 
@@ -123,7 +124,8 @@ impl<'a> HostTestbed<'a> {
         }
     }
 
-    /// Starts the baseline server unless one runs already, and generators until it is the limit.
+    /// Starts the baseline server unless a server already runs, and adds generators until the
+    /// server is the limit.
     pub(crate) fn begin(&mut self) -> Result<(), TestbedError> {
         if let (Some(_), Some(limits)) = (&self.setup.program, ClientLimits::of(self.sampler.config)) {
             let (host, port) = (&self.setup.host, self.setup.service.address.port());
@@ -166,7 +168,7 @@ impl<'a> HostTestbed<'a> {
         )
     }
 
-    /// Stops server and generators. Changed settings stay for the journal to undo.
+    /// Stops server and generators. Changed settings stay in effect; the journal can undo them.
     pub(crate) fn end(mut self, broke_off: Option<String>) -> Result<(), TestbedError> {
         let stopped = server::stop(&mut self.server);
         self.transaction.end(broke_off)?;
@@ -204,7 +206,8 @@ impl<'a> HostTestbed<'a> {
         if pending.is_empty() { Ok(()) } else { self.await_link() }
     }
 
-    /// Gives interrupts their CPUs again after hardware threads came back. A managed interrupt has them already, and refuses.
+    /// Restores the CPUs of interrupts after hardware threads came back online. A managed interrupt
+    /// already has its CPUs, and the kernel refuses the write.
     fn restore_interrupts(&mut self) -> Result<(), TestbedError> {
         for (setting, value) in self.interrupts.clone() {
             let value = self.written.get(&setting).cloned().unwrap_or(value);
@@ -243,7 +246,7 @@ impl<'a> HostTestbed<'a> {
         Ok(())
     }
 
-    /// Makes the parts of the configuration that boost changes on a running server.
+    /// Applies the parts of the configuration that boost changes on a running server.
     fn boost(
         &mut self,
         program: &RunningProgram,

@@ -21,7 +21,7 @@ pub enum LabRunError {
 
 /// Starts a lab, measures in it, removes it, and reports.
 ///
-/// The run ends early when `cancel` is set, and reports the steps up to there.
+/// If `cancel` is set, the run ends early and the report has the steps until then.
 ///
 /// # Errors
 /// [`LabRunError`], before anything is measured or when the baseline cannot be measured.

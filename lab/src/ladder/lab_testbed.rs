@@ -44,7 +44,7 @@ pub(crate) struct LabTestbed<'a> {
     address: SocketAddr,
     wire: WireFormat,
     settable: SettableParts,
-    /// Niceness of the server's workers, where they share CPUs with the generator.
+    /// Niceness of the server's workers if they share CPUs with the generator.
     server_nice: Option<i32>,
     applied: BTreeMap<Setting, SettingValue>,
     lab: Lab,
@@ -63,7 +63,8 @@ impl LabTestbed<'_> {
         let written = self.lab.receiver().run(|| -> Result<(), SettingError> {
             changed.iter().try_for_each(|(setting, value)| setting.write(host, value))
         })?;
-        // After an error it is unknown which were written; the next switch writes them all again.
+        // After an error it is unknown which settings were written, so the next switch writes all
+        // of them.
         for (setting, value) in changed {
             match written {
                 Ok(()) => self.applied.insert(setting, value),
@@ -206,7 +207,7 @@ impl Testbed for LabTestbed<'_> {
     fn facts(&self) -> TestbedFacts {
         TestbedFacts {
             kind: TestbedKind::Lab,
-            // A caller that entered a user namespace replaces it.
+            // A caller that entered a user namespace replaces this value.
             privilege: "root".to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
             numa_nodes: MachineState::observe(&self.host).numa_nodes.into_value(),

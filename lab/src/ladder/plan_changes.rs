@@ -263,12 +263,13 @@ pub(crate) fn add_transmit_queues(
     let changes: Option<Vec<PlannedChange>> = (0..queues)
         .map(|queue| transmit_queue(host, interface, queue, &senders(cpus, queue, queues)))
         .collect();
-    // With fewer CPUs than queues some have none, before and after.
+    // With fewer CPUs than queues, some queues have no CPU, before and after.
     let differs = |change: &PlannedChange| !change.setting.same(&change.from, &change.to);
     plan.changes.extend(changes.into_iter().flatten().filter(differs));
 }
 
-/// Adds GRO off if the profile wants it and the plan does not mention GRO, as for a virtual interface.
+/// Adds the change that switches GRO off, if the profile has it and the plan does not mention GRO,
+/// for example on a virtual interface.
 pub(crate) fn add_offload(plan: &mut TunePlan, host: &Host, interface: &str, profile: &TuneProfile) {
     let setting = Setting::Offload { interface: interface.to_owned(), offload: Offload::GenericReceive };
     let name = setting.to_string();

@@ -1,7 +1,8 @@
 //! The shape of the ladder on a machine with other CPUs and queues, from the costs that a run here measured.
 //!
-//! The utilization law gives the rate of each resource: all CPUs, those that process received packets, and the
-//! locks of sockets and transmit queues. docs/methodology.md states the assumptions.
+//! The utilization law gives the rate of each resource: all CPUs, the CPUs that process received
+//! packets, and the locks of sockets and transmit queues. docs/methodology.md states the
+//! assumptions.
 
 use std::collections::BTreeMap;
 
@@ -124,7 +125,7 @@ impl TransactionCost {
         let (cpus, queues) = (f64::from(machine.cpus), f64::from(machine.queues));
         let softirq = self.softirq_with(machine, configuration);
         let generator = if machine.has_generator { self.generator_ns } else { 0.0 };
-        // The hash of flows knows nothing of CPUs.
+        // The flow hash does not depend on the CPU.
         let remote_share =
             if configuration.sharing == PortSharing::Reuseport { 1.0 - 1.0 / cpus } else { 0.0 };
         let remote = machine.remote_ns * remote_share;
@@ -133,7 +134,8 @@ impl TransactionCost {
         let receiving = if configuration.receive_spread { cpus } else { (cpus / 2.0).max(1.0).min(queues) };
         let is_local = configuration.sharing == PortSharing::SteeredByCpu && configuration.pinned;
         let serving = if is_local { receiving } else { cpus };
-        // Locks of sockets, and CPUs that take each: those that receive, and the reader's.
+        // Number of socket locks, and of CPUs that take each lock: the receiving CPUs and the
+        // reader's CPU.
         let (sockets, takers) = match configuration.sharing {
             PortSharing::OneSocket => (1.0, cpus),
             PortSharing::Reuseport => (cpus, receiving.min(cpus - 1.0) + 1.0),
@@ -153,7 +155,8 @@ impl TransactionCost {
     }
 
     fn softirq_with(&self, machine: &PredictedMachine, configuration: &ServerConfiguration) -> f64 {
-        // With the generator on the same CPUs a lab spreads packets by leaving them where they were sent.
+        // If the generator uses the same CPUs, a lab spreads packets without RPS: they stay on the
+        // CPU that sent them.
         let has_rps = !(machine.has_generator && configuration.receive_spread);
         self.without(
             self.softirq_ns,
@@ -174,7 +177,7 @@ impl TransactionCost {
             &[
                 (configuration.audit, &["audit"]),
                 (!configuration.skip_ip_id, &["ip-id"]),
-                // Of a call for many datagrams next to nothing is left per datagram.
+                // A system call for many datagrams costs almost nothing per datagram.
                 (configuration.calls == ServerCalls::One, &["syscall-entry"]),
                 (configuration.sharing == PortSharing::OneSocket, &["socket-lock", "wake-up-lock"]),
                 (!is_local, &["run-queue-lock", "memory-lock"]),
@@ -183,7 +186,7 @@ impl TransactionCost {
         )
     }
 
-    /// A cost without the hot spots that a configuration has not.
+    /// A cost without the hot spots that are absent in a configuration.
     fn without(&self, ns: f64, spots: &[(bool, &[&str])]) -> f64 {
         let absent = spots.iter().filter(|(is_present, _)| !is_present).flat_map(|(_, ids)| ids.iter());
         (ns - absent.filter_map(|id| self.spots_ns.get(*id)).fold(0.0, |sum, ns| sum + ns)).max(1.0)
@@ -197,7 +200,7 @@ impl LadderPrediction {
     /// The steps of a run, as they would be on `machine`.
     ///
     /// # Errors
-    /// [`PredictError`] if the run lacks what is required.
+    /// [`PredictError`] if the run lacks the required samples.
     pub fn new(report: &LadderReport, machine: PredictedMachine) -> Result<Self, PredictError> {
         let cost = TransactionCost::from_report(report)?;
         let here = PredictedMachine {

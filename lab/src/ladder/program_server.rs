@@ -17,7 +17,7 @@ use crate::ladder::error::TestbedError;
 use crate::ladder::step::LadderStep;
 use crate::program::{ProgramError, RecipeValues, ServerProgram, ServerRecipe};
 
-/// Tries of 200 ms until a started server answers.
+/// Tries, each of 200 ms, until a started server answers.
 const ANSWER_TRIES: u32 = 25;
 
 /// Where a server program runs.
@@ -25,7 +25,7 @@ pub(crate) struct ProgramPlace<'a> {
     pub(crate) host: &'a Host,
     pub(crate) receiver: &'a LabHost,
     pub(crate) address: SocketAddr,
-    /// CPUs of the server, and so its workers.
+    /// Number of CPUs of the server, and therefore of its workers.
     pub(crate) cpus: usize,
     pub(crate) nice: Option<i32>,
 }
@@ -62,7 +62,7 @@ impl ProgramServer {
         self.workload.mean_bytes()
     }
 
-    /// Why a step cannot be had from outside.
+    /// Why a step is not possible from outside.
     pub(crate) fn refusal(&self, step: &LadderStep) -> Option<String> {
         if let Some(why) = self.recipe.reserved_for_server(step.id) {
             return Some(format!("not possible from outside: {why}"));
@@ -187,7 +187,7 @@ impl AnswerProbe {
     }
 }
 
-/// Why only the source of a server can make a step.
+/// Why a step requires a change of the server's source; `None` if it does not.
 pub(crate) fn refusal_of_source(step: &LadderStep) -> Option<String> {
     (configuration_with(step).calls != ServerCalls::One)
         .then(|| "not possible from outside: the server's source decides about its system calls".to_owned())

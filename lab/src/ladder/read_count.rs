@@ -1,4 +1,5 @@
-//! Receivers that send no replies, such as a syslog server: what they read is counted by the kernel.
+//! Receivers that send no replies, such as a syslog server: the kernel counts the datagrams that
+//! they read.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,7 +12,8 @@ const POLL: Duration = Duration::from_millis(2);
 /// A generator whose requests count as answered when the server's host has read them.
 pub(crate) struct ReadCountGenerator {
     inner: Box<dyn Generator>,
-    /// `/proc/.../net/snmp` of the server's network namespace, where nobody else receives UDP.
+    /// `/proc/.../net/snmp` of the server's network namespace, in which no other program receives
+    /// UDP.
     counters: String,
 }
 

@@ -91,8 +91,8 @@ impl RemoteGenerators {
     /// Connects to all hosts and starts a generator on each. Nothing is sent yet.
     ///
     /// # Errors
-    /// If a host cannot be reached, has no linerate or another version, or its generator refuses. The line names every such
-    /// host. Generators that did start end.
+    /// If a host cannot be reached, has no linerate or another version, or its generator refuses to
+    /// start. The message names every such host. Generators that did start are ended.
     pub fn start(options: RemoteOptions) -> Result<Self, RemoteError> {
         if options.hosts.is_empty() {
             return Err(RemoteError::NoHosts);
@@ -128,7 +128,7 @@ impl RemoteGenerators {
         self.links.iter().filter_map(|link| Some((&link.host, &link.ready.as_ref()?.generator)))
     }
 
-    /// CPUs of the host with the fewest.
+    /// CPUs of the host that has the fewest CPUs.
     #[must_use]
     pub fn fewest_cpus(&self) -> usize {
         self.links.iter().filter_map(|link| link.ready.as_ref()).map(|ready| ready.cpus).min().unwrap_or(1)
@@ -287,7 +287,7 @@ fn clock_warning(host: &SshHost, clock: Option<ClockOffset>) -> Option<String> {
 
 impl Drop for RemoteGenerators {
     fn drop(&mut self) {
-        // All links close first; then each is waited for.
+        // All links close first; then each link is waited for.
         self.links.iter().for_each(HostLink::close);
     }
 }
@@ -319,7 +319,8 @@ impl Generator for RemoteGenerators {
     /// Offers load from all hosts at once. A rate is shared equally; a window applies to each host's flows.
     ///
     /// # Errors
-    /// As [`Generator::run`], and [`GeneratorError::Incomplete`] if a host fails in the slot or failed before.
+    /// The errors of [`Generator::run`], and [`GeneratorError::Incomplete`] if a host fails in the
+    /// slot or failed before.
     fn watch(
         &mut self,
         slot: &LoadSlot,

@@ -23,7 +23,7 @@ use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed
 pub enum LadderEvent<'a> {
     /// A step is about to be measured.
     Step {
-        /// Its place among the steps of the run, from 0.
+        /// Its index among the steps of the run, from 0.
         index: usize,
         of: usize,
         step: &'a LadderStep,
@@ -54,7 +54,7 @@ const OVERLOAD: [f64; 2] = [2.0, 5.0];
 pub(crate) const OWN_BRACKET: (f64, f64) = (0.8, 1.25);
 /// A search for a new step starts between these multiples of the rate before it.
 const STEP_BRACKET: (f64, f64) = (0.5, 2.0);
-/// The most time for the first search, which has no hint; it needs a second or two.
+/// The longest time for the first search, which has no hint. The search needs one to two seconds.
 pub(crate) const FIRST_SEARCH: Duration = Duration::from_secs(10);
 /// The coarsest grid a search may end on, as a ratio.
 const GRID: f64 = 1.05;
@@ -62,8 +62,9 @@ const GRID: f64 = 1.05;
 /// Measures the steps of `config` on a testbed that is ready.
 ///
 /// # Errors
-/// When the baseline could not be measured at all. A step that fails by itself is reported as skipped. A run that cannot
-/// go on or is cancelled reports the steps up to there, including samples of the last one.
+/// When the baseline could not be measured at all. A step that fails by itself is reported as
+/// skipped. If a run is cancelled or cannot continue, the report has the steps until then,
+/// including samples of the last step.
 pub(crate) fn run(
     testbed: &mut dyn Testbed,
     config: &LadderConfig,
@@ -103,7 +104,7 @@ pub(crate) fn run(
     Ok(LadderOutcome { report, warnings, kept })
 }
 
-/// A step's report, and the error that ends the run there, if one did.
+/// The report of a step, and the error that ended the run in this step, if any.
 struct StepProgress {
     report: StepReport,
     ended: Option<TestbedError>,
@@ -169,7 +170,7 @@ impl LadderRunner<'_> {
         Ok((reports, warnings))
     }
 
-    /// Samples the CPUs in the present configuration at its median rate.
+    /// Samples the CPUs in the current configuration at its median rate.
     fn sample_cpus(&mut self) -> Option<LadderWarning> {
         let rate = self.kept_rate?;
         let kept = self.kept.clone();
@@ -283,7 +284,7 @@ impl LadderRunner<'_> {
         let previous = self.kept.clone();
         let mut samples = AlternatedSamples::default();
         let blocks = self.samples_wanted().div_ceil(2);
-        // One part in ten is for switching and for the overload that follows.
+        // One tenth is for switching and for the overload that follows.
         let budget = (share * 9 / 10 / (blocks * 4 + 1)).max(self.config.least_sample());
         for _ in 0..blocks {
             for is_candidate in [false, true, true, false] {
@@ -337,7 +338,7 @@ impl LadderRunner<'_> {
         report
     }
 
-    /// The report with goodput under overload. A failure there leaves the other figures valid.
+    /// The report with goodput under overload. If the overload fails, the other figures stay valid.
     fn report(
         &mut self,
         step: &LadderStep,
@@ -386,8 +387,8 @@ enum FailedSide {
 
 /// Rates around `rate` between which to search for sample number `number`.
 ///
-/// A search ends on one of the rates it tried. Brackets at slightly different places for each
-/// sample keep samples from falling on the same grid and so seeming more alike than they are.
+/// A search ends on one of the rates that it tried. Each sample uses a slightly different bracket,
+/// so that samples do not fall on the same grid and seem more alike than they are.
 pub(crate) fn bracket(rate: f64, (low, high): (f64, f64), number: u32) -> (f64, f64) {
     // The fractional parts of multiples of the golden ratio are spread evenly, whatever their number.
     let place = (f64::from(number) * 0.618_033_988_749_895).fract() - 0.5;

@@ -17,7 +17,7 @@ use crate::ladder::program_server::refusal_of_source;
 use crate::ladder::step::LadderStep;
 use crate::program::ServerRecipe;
 
-/// Enough to find the server; its readers are found under load.
+/// Enough time to find the server. Its readers are found later, under load.
 const OBSERVATION: Duration = Duration::from_millis(50);
 
 /// A running server and its workload.
@@ -32,7 +32,7 @@ pub struct RunningServerConfig {
 #[derive(Debug, Clone)]
 pub(crate) struct RunningProgram {
     pub(crate) name: String,
-    /// The process that the others come from.
+    /// The first process: the parent of the other processes.
     pub(crate) pid: u32,
     started: u64,
     pub(crate) processes: Vec<u32>,
@@ -94,7 +94,7 @@ impl RunningProgram {
         Err(TestbedError::ServerLost(format!("{} (process {}) has ended", self.name, self.pid)))
     }
 
-    /// Why a step cannot be had from outside.
+    /// Why a step is not possible from outside.
     pub(crate) fn refusal(&self, step: &LadderStep) -> Option<String> {
         let mut changed = ServerConfiguration::baseline();
         (step.change)(&mut changed);

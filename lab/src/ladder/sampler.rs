@@ -16,7 +16,7 @@ use crate::ladder::config::LadderConfig;
 use crate::ladder::error::TestbedError;
 use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample};
 
-/// How a run's configuration says that rates are offered and judged.
+/// Offers and judges rates according to a run's configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampler<'a> {
     pub(crate) config: &'a LadderConfig,
@@ -30,7 +30,7 @@ impl Sampler<'_> {
         if self.cancel.load(Ordering::Relaxed) { Err(TestbedError::Cancelled) } else { Ok(()) }
     }
 
-    /// Searches the capacity. `fallbacks` are the server's.
+    /// Searches for the capacity. `fallbacks` are the options that the server had to replace.
     pub(crate) fn sample(
         &self,
         generator: &mut dyn Generator,

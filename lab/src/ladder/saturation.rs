@@ -13,9 +13,9 @@ use crate::ladder::report::{LadderWarning, WarningKind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderCounts {
-    /// The first this many hosts of the list.
+    /// Number of hosts, from the start of the list.
     pub hosts: usize,
-    /// Per host.
+    /// Threads per host.
     pub threads: usize,
 }
 
@@ -60,7 +60,8 @@ pub struct RemoteSenders<G> {
 }
 
 impl<G: Generator> RemoteSenders<G> {
-    /// Senders on `hosts`, as few as the first of `counts` and as many as the last.
+    /// Senders on `hosts`. The number of senders starts with the first of `counts` and grows up to
+    /// the last.
     #[must_use]
     pub fn new(
         start: StartSenders<G>,
@@ -99,7 +100,7 @@ impl<G: Generator> RemoteSenders<G> {
         Self { max_rate_per_second, ..self }
     }
 
-    /// Starts the present number of senders if none run.
+    /// Starts the current number of senders if none run.
     pub(crate) fn started(&mut self) -> Result<&mut G, TestbedError> {
         if self.generator.is_none() {
             let senders = self.counts.get(self.current).copied();
@@ -124,7 +125,7 @@ impl<G: Generator> RemoteSenders<G> {
         self.hosts.get(..count).unwrap_or(&self.hosts)
     }
 
-    /// Whether the last senders had any request answered.
+    /// Whether any request of the last senders was answered.
     pub(crate) fn is_answered(&self) -> bool {
         self.answered_per_second > 0.0
     }

@@ -7,17 +7,17 @@ use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration
 /// One step of the ladder.
 #[derive(Debug, Clone, Copy)]
 pub struct LadderStep {
-    /// The published ladder's identifier where the step is the same.
+    /// The identifier in the published ladder if the step is the same.
     pub id: &'static str,
     pub title: &'static str,
-    /// What it changes, in one sentence.
+    /// The change, in one sentence.
     pub what: &'static str,
     pub requires: StepRequirement,
-    /// Turns the configuration without the step into the one with it.
+    /// Turns the configuration without the step into the configuration with it.
     pub change: fn(&mut ServerConfiguration),
 }
 
-/// What must be possible for a step.
+/// The part of the testbed that must be changeable for a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepRequirement {
     /// Server options only.
@@ -174,7 +174,7 @@ fn known() -> String {
     STEPS.iter().map(|step| step.id).collect::<Vec<_>>().join(", ")
 }
 
-/// The steps of these names in ladder order, the baseline always first.
+/// The steps with these names in ladder order, the baseline always first.
 ///
 /// # Errors
 /// Names the first unknown step.

@@ -1,4 +1,4 @@
-//! From samples to the figures of a step.
+//! Computes the figures of a step from its samples.
 
 use linerate_host::Known;
 use linerate_host::stage::machine::CpuTime;

@@ -1,4 +1,5 @@
-//! Testbeds: where configurations are set and measured. There are two, the lab and this host with a real interface.
+//! Testbeds, on which configurations are applied and measured. There are two: the lab, and this
+//! host with a real interface.
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ pub trait Testbed {
 
     fn cpu_time(&self) -> Known<CpuTime>;
 
-    /// Offers a rate and samples the CPUs. Unknown where that is not possible.
+    /// Offers a rate and samples the CPUs. Unknown if that is not possible.
     ///
     /// # Errors
     /// When server or generator fail.
@@ -57,7 +58,7 @@ pub trait Testbed {
 pub struct SampleRequest<'a> {
     /// Rates between which the capacity is expected, transactions per second.
     pub hint: Option<(f64, f64)>,
-    /// Time for the search, about.
+    /// Approximate time for the search.
     pub budget: Duration,
     /// Called before each probe with its rate, transactions per second.
     pub on_probe: &'a mut dyn FnMut(f64),

@@ -18,7 +18,7 @@ use super::report::{CostContext, LoopLoss, PathCost, PathCostPart, PathLoss, Pat
 use crate::ladder::error::TestbedError;
 use crate::ladder::report::LatencyNs;
 
-/// The load begins this long before it is measured, and ends as long after.
+/// The load begins this time before the measurement and ends this time after it.
 const LEAD: Duration = Duration::from_millis(200);
 const MEASURED: Duration = Duration::from_millis(1500);
 const LOOPED: Duration = Duration::from_millis(700);
@@ -33,18 +33,18 @@ const OVERLOAD: Duration = Duration::from_millis(300);
 /// Multiple of the capacity at which losses are counted.
 const OVERLOAD_FACTOR: f64 = 2.0;
 const MOST_LOSSES: usize = 5;
-/// Port of VXLAN (RFC 7348), in which packets to the service are on that path.
+/// Port of VXLAN (RFC 7348), which carries the packets to the service on the VXLAN path.
 const VXLAN_PORT: u16 = 4789;
 const CLIENT: &str = "sender0";
-/// The engine names its worker threads so, with a number.
+/// Name of the engine's worker threads, before their number.
 const WORKER_THREAD: &str = "linerate-";
 
-/// Whose time a thread's is.
+/// The owner of a thread's CPU time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ThreadOwner {
     Host(CostContext),
     Client,
-    /// Other processes, and this program as it measures.
+    /// Other processes, and threads of this program that measure.
     Other,
 }
 
@@ -89,7 +89,7 @@ impl PathCost {
         Ok(Known::Value(cost))
     }
 
-    /// Divides traced CPU time. Of `parts`, the largest of each context come first.
+    /// Divides traced CPU time. `parts` is sorted by context, then by time, largest first.
     pub(crate) fn from_trace(
         traced: &CostReport,
         per_second: f64,
@@ -246,7 +246,7 @@ fn idle_ns(host: &Host) -> Known<(u64, usize)> {
         .map(|cpus| (cpus.iter().map(|cpu| cpu.idle).sum::<u64>().saturating_mul(tick_ns), cpus.len()))
 }
 
-/// Whose a thread is: this process has the service and the client.
+/// The owner of a thread. This process runs both the service and the client.
 pub(crate) fn owner(victim: &CostVictim) -> ThreadOwner {
     if victim.pid == std::process::id() {
         let number = victim.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
@@ -259,7 +259,7 @@ pub(crate) fn owner(victim: &CostVictim) -> ThreadOwner {
             false => ThreadOwner::Client,
         };
     }
-    // A kernel thread has no program; neither has a process that has ended since.
+    // A kernel thread has no executable, and neither has a process that has ended since.
     let process = format!("/proc/{}", victim.pid);
     let has_none = fs::read_link(format!("{process}/exe"))
         .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);

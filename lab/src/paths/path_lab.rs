@@ -46,14 +46,14 @@ pub(super) struct PathLab {
     // In the order of dropping: service and generator live in the hosts of the lab.
     _service: RunningServer,
     pub(super) generator: Box<dyn Generator>,
-    /// Processes of the recipe that go on.
+    /// Processes of the recipe that run until the lab ends.
     relays: Vec<LabChild>,
     pub(super) lab: Lab,
     _object: NamedTempFile,
 }
 
 impl PathLab {
-    /// Makes the path. `linerate` is the program that has the relays.
+    /// Makes the path. `linerate` is the program that contains the relays.
     pub(super) fn start(
         path: &'static NetworkPath,
         config: &LadderConfig,
@@ -154,7 +154,7 @@ fn carry_out(host: &LabHost, planned: &PathCommand) -> Result<Option<LabChild>, 
     }
     let mut said = String::new();
     if let Some(mut errors) = child.stderr.take() {
-        // What it said is for the reason only.
+        // The output is used only to report the reason.
         let _ = errors.read_to_string(&mut said);
     }
     let status = child.wait().map_err(|error| planned.failed(error.to_string()))?;

@@ -9,19 +9,20 @@ pub(super) const PORT: u16 = 7777;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkPath {
     pub name: &'static str,
-    /// The way of a request, in a few words.
+    /// The route of a request, in a few words.
     pub about: &'static str,
     /// The host of the service.
     pub service_host: &'static str,
     service: Ipv4Addr,
     target: Ipv4Addr,
-    /// Lines `HOST: COMMAND`; one that ends in `&` goes on until the lab ends. Words in braces are filled in.
+    /// Lines `HOST: COMMAND`. A command that ends in `&` runs until the lab ends. Words in braces
+    /// are placeholders.
     commands: &'static [&'static str],
 }
 
-/// Where a recipe is carried out.
+/// Values for the placeholders of a recipe.
 pub(super) struct RecipeValues {
-    /// A network namespace, as `ip link set ... netns` takes it.
+    /// A network namespace, as `ip link set ... netns` accepts it.
     pub(super) sender1: String,
     /// The object of bpf/forward.bpf.c.
     pub(super) object: String,
@@ -33,7 +34,7 @@ pub(super) struct RecipeValues {
 pub(super) struct PathCommand {
     pub(super) host: &'static str,
     pub(super) line: String,
-    /// Whether it goes on until the lab ends.
+    /// Whether it runs until the lab ends.
     pub(super) stays: bool,
 }
 
@@ -64,7 +65,7 @@ receiver: ip link set br0 up
 sender1: ip route add default via 198.18.1.1
 ";
 
-/// All paths; the first is the one that the others are compared with.
+/// All paths. The other paths are compared with the first path.
 pub const PATHS: [NetworkPath; 13] = [
     NetworkPath {
         name: "host",
@@ -222,7 +223,8 @@ receiver: sh -c 'mount -t bpf bpf /sys/fs/bpf && exec tc filter add dev eth1 ing
         service_host: "sender1",
         service: SENDER1,
         target: SENDER1,
-        // Frames that XDP redirects enter a veth interface only by NAPI, and nobody completes their checksums.
+        // Frames that XDP redirects enter a veth interface only through NAPI, and nothing completes
+        // their checksums.
         commands: &[
             ROUTED,
             "\
@@ -255,7 +257,7 @@ sender1: ip link set tap1 up
 ];
 
 impl NetworkPath {
-    /// The path that the others are compared with.
+    /// The path that the other paths are compared with.
     pub(super) const HOST: &'static Self = &PATHS[0];
 
     #[must_use]
@@ -263,12 +265,12 @@ impl NetworkPath {
         PATHS.iter().find(|path| path.name == name)
     }
 
-    /// Where the service listens.
+    /// Address on which the service listens.
     pub(super) fn service_address(&self) -> SocketAddr {
         (self.service, PORT).into()
     }
 
-    /// Where the client sends requests.
+    /// Address to which the client sends requests.
     pub(super) fn target(&self) -> SocketAddr {
         (self.target, PORT).into()
     }

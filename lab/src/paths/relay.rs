@@ -11,11 +11,12 @@ use crate::sys::tap;
 
 /// The largest frame or datagram.
 const LARGEST: usize = 65_536;
-/// Clients of a proxy. Each has a socket and a thread, as docker-proxy gives each a socket and a goroutine.
+/// Most clients of a proxy. Each has a socket and a thread, as docker-proxy gives each a socket and
+/// a goroutine.
 const MOST_CLIENTS: usize = 1024;
 
-/// Copies datagrams from `listen` to `to`, and replies back to each client. Calls `ready` once it listens. It ends with an
-/// error only.
+/// Copies datagrams from `listen` to `to`, and replies back to each client. Calls `ready` once it
+/// listens. Returns only with an error.
 ///
 /// # Errors
 /// If the address cannot be bound, or the socket fails.
@@ -58,13 +59,13 @@ fn reply(back: &UdpSocket, front: &UdpSocket, client: SocketAddr) {
     }
 }
 
-/// The error of a datagram sent before, or of a signal.
+/// Whether the error belongs to a datagram sent before, or to a signal.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted)
 }
 
-/// Copies frames between two tap devices, one system call each, with a thread per direction. Calls `ready` once both are
-/// open. It ends with an error only.
+/// Copies frames between two tap devices, one system call each, with a thread per direction. Calls
+/// `ready` once both are open. Returns only with an error.
 ///
 /// # Errors
 /// If a device cannot be opened or read.

@@ -22,7 +22,7 @@ use crate::ladder::testbed::{SampleRequest, StepSample};
 /// Progress of a run.
 #[derive(Debug)]
 pub enum PathsEvent<'a> {
-    /// A path is about to be measured: its capacity, or with a rate its CPU time at that.
+    /// A path is about to be measured: its capacity, or, with a rate, its CPU time at that rate.
     Path { name: &'static str, at_rate: Option<f64> },
     /// A rate is about to be offered.
     Probe { per_second: f64 },
@@ -51,10 +51,12 @@ struct PathsRunner<'a> {
     sample_count: u32,
 }
 
-/// Measures the paths of `config` in labs. `linerate` is the program that has the relays of paths. Requires root.
+/// Measures the paths of `config` in labs. `linerate` is the program that contains the relays.
+/// Requires root.
 ///
 /// # Errors
-/// If `host` cannot be measured, or the run is cancelled. A path that this machine lacks is reported as skipped.
+/// If `host` cannot be measured, or the run is cancelled. A path that this machine does not support
+/// is reported as skipped.
 pub fn run(
     config: &PathsConfig,
     linerate: &Path,
@@ -110,7 +112,7 @@ impl PathsRunner<'_> {
         PathLab::start(path, self.sampler.config, self.linerate, &self.sampler.cancel)
     }
 
-    /// `host` alone, so that the others have a rate to start from.
+    /// Measures `host` alone, so that the other paths have a rate to start from.
     fn host(&mut self, lab: &mut PathLab, wanted: u32) -> Result<PathReport, PathError> {
         let mut samples = Vec::new();
         for _ in 0..wanted {

@@ -39,7 +39,7 @@ pub struct ServerRecipe {
     /// Configuration files by name, with the same placeholders, and `{zone}`, `{queries}`, `{hosts}`, `{local-data}`.
     #[serde(default, skip_serializing)]
     files: BTreeMap<String, String>,
-    /// By step: why it cannot be had from outside, or which option of the server gives it.
+    /// By step: why the step is not possible from outside, or the server option that replaces it.
     #[serde(default, skip_serializing)]
     from_the_server: BTreeMap<String, String>,
 }
@@ -130,7 +130,8 @@ impl ServerRecipe {
     fn of_command(command: &str, workload: Option<&str>) -> Result<Self, RecipeError> {
         let words = shlex::split(command).filter(|words| !words.is_empty());
         let words = words.ok_or_else(|| RecipeError::Unknown { server: command.to_owned() })?;
-        // A mistyped name of a recipe is not a command: it would not know where to listen.
+        // A single word without `{port}` is a mistyped recipe name: as a command it would have no
+        // port to listen on.
         if !command.contains("{port}") && words.len() == 1 {
             return Err(RecipeError::Unknown { server: command.to_owned() });
         }
@@ -169,7 +170,7 @@ impl ServerRecipe {
         self.command.iter().chain(self.files.values()).any(|text| text.contains("{workers}"))
     }
 
-    /// Why a step cannot be had from outside, if the recipe says so.
+    /// Why a step is not possible from outside, if the recipe has a reason.
     #[must_use]
     pub fn reserved_for_server(&self, step: &str) -> Option<&str> {
         self.from_the_server.get(step).map(String::as_str)
@@ -199,7 +200,7 @@ impl ServerRecipe {
         source.read(&WorkloadOptions::default()).map_err(|error| wrong(error.to_string()))
     }
 
-    /// An error at the start, with the package that has the program.
+    /// An error at the start, with the package that contains the program.
     pub(super) fn hint(&self, error: &str) -> String {
         match &self.package {
             Some(package) => format!("{error}; Debian packages: {package}"),

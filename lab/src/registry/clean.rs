@@ -78,8 +78,8 @@ impl LabRegistry {
     /// gone.
     ///
     /// # Errors
-    /// [`Error::File`](crate::LabError::File) if the registry cannot be read or written. What could
-    /// not be cleared away is in the report instead, and stays in the registry.
+    /// [`Error::File`](crate::LabError::File) if the registry cannot be read or written. Remains
+    /// that could not be removed are in the report instead, and stay in the registry.
     pub fn clean(
         &self,
         scope: CleanScope<'_>,
@@ -87,7 +87,7 @@ impl LabRegistry {
     ) -> Result<CleanReport> {
         let mut report = CleanReport::default();
         let found = self.labs()?;
-        // Before the lock: a lab that ends may need it.
+        // Before the lock, because a lab that ends may need the lock.
         let ended: Vec<String> = found
             .labs
             .iter()
@@ -105,7 +105,7 @@ impl LabRegistry {
         let gone = |lab: &LabState| now.labs.iter().all(|there| there.id != lab.id);
         for mut lab in found.labs {
             if ended.contains(&lab.id) && gone(&lab) {
-                // They do so only if nothing is left to restore.
+                // Labs remove their files only if nothing is left to restore.
                 lab.host_wide.clear();
                 report.labs.push(self.clear(lab, true, restore)?);
             }
@@ -133,7 +133,8 @@ impl LabRegistry {
             let namespaces: Vec<NamespaceId> = lab.hosts.iter().map(|host| host.namespace).collect();
             let marks = lab.marks();
             process::end_all(|pid| {
-                // The namespace of a process in another user namespace is hidden, but the same user may end it.
+                // The namespace of a process in another user namespace is hidden, but the same user
+                // may kill the process.
                 let perhaps = process::is_inside(pid, &namespaces).unwrap_or_else(|| process::is_own(pid));
                 perhaps && process::has_addresses(pid, &marks)
             })
@@ -176,7 +177,7 @@ impl LabRegistry {
     fn remove_temporaries(&self) -> Result<()> {
         for path in self.files()? {
             if TemporaryFile::writer(&path).is_some_and(|writer| !writer.is_alive()) {
-                // Another clean may have been first.
+                // Another clean-up may have removed the file first.
                 let _ = fs::remove_file(&path);
             }
         }

@@ -84,7 +84,7 @@ impl Drop for RegistryEntry {
         let done = if self.state().host_wide.is_empty() {
             self.registry.remove(&id)
         } else {
-            // These must still be restored.
+            // The recorded settings must still be restored.
             self.change(|state| state.ended = true)
         };
         if let Err(error) = done {

@@ -12,7 +12,7 @@ use crate::namespace::NamespaceId;
 use crate::process::ProcessId;
 use crate::topology::LabLink;
 
-/// Version of the file format. Readers refuse a later one and accept keys they do not know.
+/// Version of the file format. Readers refuse a later version and accept unknown keys.
 const VERSION: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,17 +105,17 @@ impl LabState {
         Ok(state)
     }
 
-    /// Whether its process runs and has not ended it.
+    /// Whether the process runs and has not ended the lab.
     pub fn is_alive(&self) -> bool {
         !self.ended && self.is_of_this_boot() && self.process.is_alive()
     }
 
-    /// Whether anything of it can be left: nothing survives a reboot.
+    /// Whether the lab was started in this boot. Nothing of a lab survives a reboot.
     pub(crate) fn is_of_this_boot(&self) -> bool {
         self.boot == this_boot()
     }
 
-    /// The loopback addresses that mark its namespaces.
+    /// The loopback addresses that mark the lab's namespaces.
     ///
     /// The kernel reuses the number of a namespace, so these addresses identify the remains of a killed lab.
     pub(crate) fn marks(&self) -> [Ipv4Addr; 2] {

@@ -19,7 +19,7 @@ pub(crate) type Mac = [u8; 6];
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewEnd<'a> {
     pub name: &'a str,
-    /// Interface index, to be free in its namespace.
+    /// Interface index, which must be free in its namespace.
     pub index: u32,
     pub mac: Mac,
     /// Transmit queues, and as many receive queues.
@@ -38,7 +38,7 @@ impl NewEnd<'_> {
             LinkAttribute::Mtu(self.mtu),
             LinkAttribute::Group(GROUP),
             // Since Linux 5.15 a pair has queues for all possible CPUs and uses one of them, unless
-            // a number is asked for (veth_init_queues in drivers/net/veth.c).
+            // the request has a number (veth_init_queues in drivers/net/veth.c).
             LinkAttribute::NumTxQueues(self.queues),
             LinkAttribute::NumRxQueues(self.queues),
         ];
@@ -62,12 +62,12 @@ pub(crate) fn veth_pair(
     RouteNetlinkMessage::NewLink(message)
 }
 
-/// Asks for a link by its index.
+/// Requests a link by its index.
 pub(crate) fn get_link(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetLink(of_link(index))
 }
 
-/// Takes a link up.
+/// Brings a link up.
 pub(crate) fn link_up(index: u32) -> RouteNetlinkMessage {
     let mut message = of_link(index);
     message.header.flags = LinkFlags::Up;
@@ -88,15 +88,15 @@ pub(crate) fn no_link_local(index: u32) -> RouteNetlinkMessage {
 
 /// Removes all links made by [`veth_pair`], and with each its other end.
 ///
-/// One request for all: the kernel waits tens of milliseconds for each request, until nobody looks
-/// at the links any more, whatever their number (`rtnl_group_dellink` in net/core/rtnetlink.c).
+/// One request for all links: the kernel waits tens of milliseconds per request until the links are
+/// no longer in use, whatever the number of links (`rtnl_group_dellink` in net/core/rtnetlink.c).
 pub(crate) fn delete_pairs() -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message.attributes = vec![LinkAttribute::Group(GROUP)];
     RouteNetlinkMessage::DelLink(message)
 }
 
-/// The group of the links of a lab. 0 is that of all other links.
+/// The group of the links of a lab. All other links are in group 0.
 const GROUP: u32 = 1;
 
 /// Gives an interface an address. An IPv6 address is usable at once (no duplicate detection).
@@ -113,7 +113,7 @@ pub(crate) fn address(index: u32, address: IpAddr, prefix_length: u8) -> RouteNe
     RouteNetlinkMessage::NewAddress(message)
 }
 
-/// A neighbour that is never asked for and never expires.
+/// A neighbour that the kernel never resolves and that never expires.
 pub(crate) fn neighbour(index: u32, address: IpAddr, mac: Mac) -> RouteNetlinkMessage {
     let mut message = NeighbourMessage::default();
     message.header.family = family(address);

@@ -1,4 +1,4 @@
-//! What happens in a child between fork and exec.
+//! Setup of a child between fork and exec.
 
 use std::fs::File;
 use std::io;
@@ -16,15 +16,15 @@ use crate::sysfs::mount_private_sys;
 /// Whether a child gets a `/sys` of its network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SysMount {
-    /// It must; otherwise it is not started.
+    /// The child gets a new `/sys`, or is not started.
     Required,
-    /// It should; where none can be mounted, it keeps the one it has.
+    /// The child gets a new `/sys` if it can be mounted, or keeps the inherited `/sys`.
     Preferred,
-    /// It keeps the `/sys` it inherits, since another cannot be mounted here.
+    /// The child keeps the inherited `/sys`, because no other can be mounted here.
     Inherited,
 }
 
-/// Everything to be done in the child, in this order.
+/// The steps in the child, in this order.
 #[derive(Debug)]
 pub(crate) struct ChildSetup {
     /// User namespace to join.
@@ -33,7 +33,7 @@ pub(crate) struct ChildSetup {
     pub net_namespace: Option<File>,
     /// The `/sys` it sees.
     pub sys: SysMount,
-    /// Die when the thread that forks dies, which is one of this process.
+    /// The parent, which is this process. The child is killed when the thread that forks it dies.
     pub die_with: Option<Pid>,
 }
 
@@ -50,10 +50,10 @@ pub(crate) fn arm(command: &mut Command, setup: ChildSetup) {
 /// Whether a process like this one, with a single thread, could unshare `flags` and then change
 /// mounts, tried in a child.
 ///
-/// The mounts show whether the rights in a new user namespace are real: AppArmor on Ubuntu lets
-/// one be made and then denies every capability in it.
+/// The mounts show whether the rights in a new user namespace are real: AppArmor on Ubuntu allows
+/// to make a user namespace and then denies every capability in it.
 pub(crate) fn try_unshare(flags: UnshareFlags) -> Result<(), Errno> {
-    // The child reports by the error that keeps it from becoming a program.
+    // The child reports the result as the error that prevents its exec.
     const ALLOWED: Errno = Errno::CANCELED;
     let mut command = Command::new("/proc/self/exe");
     let attempt = move || -> io::Result<()> {
@@ -72,7 +72,7 @@ pub(crate) fn try_unshare(flags: UnshareFlags) -> Result<(), Errno> {
             None => Err(Errno::IO),
         },
         Ok(mut child) => {
-            // It cannot have become a program.
+            // The child cannot have become a program.
             let _ = child.kill();
             let _ = child.wait();
             Err(Errno::IO)
@@ -83,8 +83,8 @@ pub(crate) fn try_unshare(flags: UnshareFlags) -> Result<(), Errno> {
 fn prepare(setup: &ChildSetup) -> io::Result<()> {
     if let Some(parent) = setup.die_with {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the request above was in place. There is nobody left to
-        // report to then.
+        // The parent may have died before the request above was in place. Then there is no process
+        // left to report to.
         if rustix::process::getppid() != Some(parent) {
             // SAFETY: _exit is async-signal-safe and runs nothing of this program.
             unsafe { libc::_exit(1) }

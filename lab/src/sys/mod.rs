@@ -12,8 +12,8 @@ use rustix::thread::UnshareFlags;
 
 /// Gives the calling thread namespaces of its own.
 ///
-/// `FILES` is refused, because a file descriptor table of its own would break what other threads
-/// and this crate assume about descriptors.
+/// `FILES` is refused, because with a file descriptor table of its own the thread would break the
+/// assumptions of other threads and of this crate about descriptors.
 pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
     if flags.contains(UnshareFlags::FILES) {
         return Err(rustix::io::Errno::INVAL);

@@ -15,10 +15,10 @@ pub(crate) enum NotRun {
     Ended,
 }
 
-/// The work and the way its result goes back.
+/// The work and the channel for its result.
 ///
 /// The order of the fields matters: if a task is dropped without having run, `work`, which may
-/// borrow from the waiting caller, is dropped before `done`, whose drop lets the caller go on.
+/// borrow from the waiting caller, is dropped before `done`, whose drop lets the caller continue.
 struct ScopedTask<T, F> {
     work: F,
     done: SyncSender<std::thread::Result<T>>,
@@ -40,9 +40,9 @@ pub(crate) fn run_on<T: Send, F: FnOnce() -> T + Send>(queue: &Sender<Job>, work
     let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || task.run());
     // SAFETY: only the lifetime is changed. The job borrows from this frame and its callers at
     // most, and this function does not return before the job is over: either `send` hands it back
-    // and it is dropped here, or `recv` returns, which takes that `done` was used or dropped, and
-    // `work` was consumed before the one and is dropped before the other (order of Task's fields).
-    // Nothing between here and `recv` can unwind.
+    // and it is dropped here, or `recv` returns, which requires that `done` was used or dropped.
+    // `work` was consumed before `done` is used, and is dropped before `done` is dropped (order of
+    // the fields of `ScopedTask`). Nothing between here and `recv` can unwind.
     let job: Job = unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) };
     if queue.send(job).is_err() {
         return Err(NotRun::Ended);

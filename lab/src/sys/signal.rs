@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// Keeps `signals` from the calling thread and the threads it starts, for [`wait`] to take.
+/// Blocks `signals` in the calling thread and the threads that it starts, so that [`wait`] receives
+/// them.
 pub(crate) fn block(signals: &[i32]) -> io::Result<()> {
     let set = set_of(signals)?;
     // SAFETY: `set` is initialised; a null pointer for the old mask is allowed.
@@ -10,7 +11,7 @@ pub(crate) fn block(signals: &[i32]) -> io::Result<()> {
     result(errno)
 }
 
-/// Waits for one of `signals`, which [`block`] keeps back, and returns it.
+/// Waits for one of `signals`, which [`block`] has blocked, and returns it.
 pub(crate) fn wait(signals: &[i32]) -> io::Result<i32> {
     let set = set_of(signals)?;
     let mut signal = 0;

@@ -89,7 +89,7 @@ impl ProbeResult {
             ProbeVerdict::Loss => {
                 !self.punctual() || self.steady_loss_ratio.is_some_and(|loss| loss <= max_loss)
             }
-            // At its limit it is late and short, too, but then in every try.
+            // At its limit the generator is late and short, too, but then in every attempt.
             ProbeVerdict::GeneratorBound => !self.bound_because.is_empty(),
             _ => false,
         }
@@ -127,7 +127,7 @@ impl JudgedPart {
             answered_per_second: outcome.answered_per_second,
             steady_loss_ratio: None,
         };
-        // Half a percent of slack for the arithmetic of seconds.
+        // 0.5 % of tolerance for the arithmetic of seconds.
         let after = lead_in.as_secs_f64() * 0.995;
         let intervals = || outcome.intervals.iter().filter(|interval| interval.begins_seconds >= after);
         let seconds: f64 = intervals().map(|interval| interval.seconds).sum();

@@ -12,7 +12,7 @@ use crate::latency::Latency;
 use crate::outcome::{BoundReason, LeftAs};
 use crate::stats::{self, ConfidenceInterval};
 
-// The search for the neighbourhood stops when a rate holds and one this much higher does not.
+// The search for the neighbourhood stops when a rate holds and a rate this much higher does not.
 const COARSE: f64 = 1.15;
 
 // The bracket of the fine searches: this factor below and above the coarse result.
@@ -45,9 +45,9 @@ pub struct RepeatedCapacity {
 }
 
 /// Searches `times` times for the highest paced rate that holds: first once coarsely, then each
-/// time independently and as finely as `options` say. [`SearchOptions::budget`] is the time for all
-/// searches together; when it is over, the remaining ones are left out. [`SearchOptions::bracket`]
-/// applies to the coarse search only.
+/// time independently and with the resolution of `options`. [`SearchOptions::budget`] is the time
+/// for all searches together; when it is over, the remaining searches are left out.
+/// [`SearchOptions::bracket`] applies to the coarse search only.
 ///
 /// # Errors
 ///
@@ -74,7 +74,8 @@ pub fn search_repeatedly(
             ..*options
         };
         let found = search_in_one_way(generator, &fine, live_frames, 1)?;
-        // A search without a result for lack of time proves nothing; the neighbourhood is known.
+        // A search that ran out of time without a result proves nothing; the neighbourhood is
+        // known.
         let cut_short = matches!(found.ended, SearchEnd::Cancelled | SearchEnd::OutOfTime);
         if !cut_short || found.transactions_per_second > 0.0 {
             searches.push(found);
@@ -97,7 +98,8 @@ fn coarse<'a>(options: &SearchOptions<'a>) -> SearchOptions<'a> {
 }
 
 fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> RepeatedCapacity {
-    // Searches that were cut short count only without others, and the coarse one without any.
+    // Searches that were cut short count only without other results, and the coarse search only
+    // without any.
     let confirmed = || searches.iter().filter(|found| found.ended == SearchEnd::Confirmed);
     let counting: Vec<&CapacitySample> = match confirmed().next() {
         Some(_) => confirmed().collect(),

@@ -12,14 +12,14 @@ use crate::stats;
 // With fewer requests in a slot, no conclusion is possible.
 const FEWEST_REQUESTS: f64 = 20.0;
 
-// Without a bracket: the factor from one rate to the next while all hold, or none does.
+// Without a bracket: the factor from one rate to the next while all rates hold, or no rate does.
 const STRIDE: f64 = 2.0;
 
 // Beyond a bracket that proved wrong: the first factor, whose logarithm doubles with each step up
 // to [`STRIDE`].
 const FIRST_WIDENING: f64 = 1.2;
 
-// The same factor while there is no reply at all.
+// The factor while there is no reply at all.
 const SILENT_STRIDE: f64 = 10.0;
 
 // A rate equal to the goodput above capacity would leave no room for chance, so the search tries
@@ -47,20 +47,21 @@ const INTERVALS_A_LEAD_IN: u32 = 5;
 
 /// Searches for the highest paced rate that holds.
 ///
-/// Without a bracket the rate doubles from [`SearchOptions::start_per_second`] until it does not hold; within a
-/// bracket, given or found, it goes where the goodput above capacity points to, or else halves the distance on a
-/// logarithmic scale. A rate that does not hold is tried once
-/// more before that is believed, since a machine hiccups, and twice if the generator itself was held up; one that
-/// failed and is then approached by nothing but holding rates is tried again. The rate found must then hold again as often as
-/// [`SearchOptions::confirm`] says; if it does not, the next lower one is tried.
+/// Without a bracket the rate doubles from [`SearchOptions::start_per_second`] until it does not
+/// hold. Within a bracket, given or found, the next rate is the one that the goodput above capacity
+/// suggests, otherwise the middle on a logarithmic scale. A rate that does not hold is tried once
+/// more, because a machine may be disturbed, and twice if the generator itself was delayed. A
+/// failed rate is tried again after several consecutive rates next to it held. The result must then
+/// hold again as often as [`SearchOptions::confirm`] requires; if it does not, the next lower rate
+/// is tried.
 ///
-/// All requests of a search leave in one way, so that a request costs the service the same at all
-/// rates. Where clones are too slow for the service, and live frames can be had, the search is
-/// repeated with these; the result with clones stays, as a lower bound, if it is higher.
+/// All requests of a search leave by one send method, so that a request costs the service the same
+/// at all rates. If clones are too slow for the service, and live frames are available, the search
+/// is repeated with live frames; the result with clones stays, as a lower bound, if it is higher.
 ///
 /// # Errors
-/// Options out of range, or a generator that cannot run a slot. A service that never answers is no error: its
-/// capacity is 0. Being cancelled is none either.
+/// Options out of range, or a generator that cannot run a slot. A service that never answers is no
+/// error: its capacity is 0. A cancelled search is no error either.
 pub fn search(
     generator: &mut dyn Generator,
     options: &SearchOptions<'_>,
@@ -95,7 +96,7 @@ fn sends_live_frames(generator: &mut dyn Generator) -> Result<bool, GeneratorErr
     }
 }
 
-/// The same with a given send method. While no rate has held, it goes on for `patience` budgets.
+/// Searches with a given send method. While no rate has held, it goes on for `patience` budgets.
 pub(super) fn search_in_one_way(
     generator: &mut dyn Generator,
     options: &SearchOptions<'_>,
@@ -142,7 +143,7 @@ struct CapacitySearch<'a, 'o> {
     // reduces it.
     goodput: f64,
     widening: f64,
-    // Rates that held since one failed.
+    // Rates that held since a rate failed.
     holds_in_a_row: u32,
     /// Whether a rate held that had failed before.
     doubted: bool,
@@ -153,7 +154,8 @@ struct CapacitySearch<'a, 'o> {
 struct RateFailure {
     rate: f64,
     verdict: ProbeVerdict,
-    // Whether one attempt was on schedule, so that the service is the cause; else why none was.
+    // Whether one attempt was on schedule, so that the service is the cause; otherwise, why none
+    // was.
     on_schedule: bool,
     bound_because: Vec<BoundReason>,
     left_as: LeftAs,
@@ -207,7 +209,7 @@ impl CapacitySearch<'_, '_> {
             (Some(low), None, Some((_, high))) if low < high => {
                 Some(if high / low > resolution { (low * high).sqrt() } else { high }.min(most))
             }
-            // Beyond the bracket, or beyond a rate that failed by mistake.
+            // Above the bracket, or above a rate that failed by mistake.
             (Some(low), None, bracket) if bracket.is_some() || self.doubted => {
                 Some((low * self.widen()).min(most))
             }
@@ -228,7 +230,8 @@ impl CapacitySearch<'_, '_> {
     // holds and the lowest that does not.
     fn hinted_by_goodput(&mut self, holds: Option<f64>, lowest: f64) -> Option<f64> {
         let high = self.fails.as_ref()?.rate;
-        // Once: a service that overload hurts points too low, and is then searched by halves.
+        // Once only: a service that overload hurts suggests too low a rate, and is then searched by
+        // halves.
         let rate =
             std::mem::take(&mut self.goodput) * BELOW_GOODPUT.max(1.0 / self.options.resolution.sqrt());
         let margin = self.options.resolution.sqrt();
@@ -391,7 +394,8 @@ impl CapacitySearch<'_, '_> {
                 bound_because.push(BoundReason::NothingHigher);
             }
         }
-        // The slot that found a rate was chosen for holding; those that confirmed it were not.
+        // The slot that found a rate was chosen because it held; the slots that confirmed it were
+        // not.
         let held = if held.len() > 1 { &held[1..] } else { &held[..] };
         let mut latency_ns = Latency::new();
         let (mut sent, mut answered, mut late) = (0, 0, 0.0);

@@ -23,7 +23,7 @@ pub(super) struct SimulatedService {
     pub(super) reach: f64,
     /// Beyond capacity, goodput falls with this power of the offered rate; 0: it stays constant.
     pub(super) collapse: f64,
-    // The chance that something else spoils a slot.
+    // The chance that another cause disturbs a slot.
     pub(super) hiccup: f64,
     // Slots, counted from 0, that another program disturbs.
     pub(super) spoilt: Range<usize>,
@@ -32,9 +32,9 @@ pub(super) struct SimulatedService {
     pub(super) late_from: f64,
     /// The rate from which the send method costs the service twice as much per request.
     pub(super) switches_at: f64,
-    // The highest rate as live frames. `None` if it has none.
+    // The highest rate as live frames. `None` if the generator has none.
     pub(super) frames_reach: Option<f64>,
-    /// The time of this machine that a slot takes.
+    /// The time for which a slot runs on this machine.
     pub(super) takes: Duration,
     pub(super) slots: Vec<f64>,
     pub(super) random: fastrand::Rng,

@@ -18,7 +18,7 @@ use crate::workload::LoadWorkload;
 // Estimate of the process's other open files, rather too high than too low.
 const OTHER_FILES: u64 = 32;
 
-/// The way into the kernel.
+/// The way in which requests get into the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GeneratorBackend {
@@ -37,12 +37,12 @@ pub enum GeneratorBackend {
 /// changed from one to the other would measure that difference. Therefore the rate never decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LiveFrames {
-    /// Those of floods, and of slots with [`crate::LoadSlot::live_frames`].
+    /// Requests of floods, and of slots with [`crate::LoadSlot::live_frames`].
     #[default]
     Floods,
-    /// All but those of windows. Threads that pace them never yield their CPU.
+    /// All requests except those of windows. Threads that pace live frames never yield their CPU.
     Always,
-    /// None. A veth whose far end loses its NAPI accepts no more of them.
+    /// No requests. A veth whose far end loses its NAPI accepts no more live frames.
     Never,
 }
 
@@ -147,7 +147,7 @@ impl GeneratorBuilder {
         self
     }
 
-    /// The requests that leave as live frames; those of floods by default.
+    /// The requests that leave as live frames; requests of floods by default.
     #[must_use]
     pub fn live_frames(mut self, which: LiveFrames) -> Self {
         self.live_frames = which;
@@ -170,7 +170,7 @@ impl GeneratorBuilder {
         self
     }
 
-    /// The niceness of the threads; by default that of the caller.
+    /// The niceness of the threads; the caller's niceness by default.
     #[must_use]
     pub fn nice(mut self, nice: Option<i32>) -> Self {
         self.nice = nice;
@@ -178,7 +178,7 @@ impl GeneratorBuilder {
     }
 
     /// The most requests of one flow sent in a row; [`MAX_BURST`] by default. Smaller bursts mix
-    /// the flows more and need more system calls.
+    /// the flows more and require more system calls.
     #[must_use]
     pub fn burst(mut self, requests: usize) -> Self {
         self.burst = requests;

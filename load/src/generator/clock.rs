@@ -21,7 +21,7 @@ pub(super) fn thread_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime)).cast_unsigned()
 }
 
-// CLOCK_REALTIME less CLOCK_MONOTONIC, ns. Receive stamps are in the one, schedules in the other.
+// CLOCK_REALTIME minus CLOCK_MONOTONIC, ns. Receive stamps use the former, schedules the latter.
 pub(super) fn realtime_offset_ns() -> i64 {
     let mut tries = 0;
     loop {

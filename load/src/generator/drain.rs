@@ -29,7 +29,7 @@ impl DrainWait {
         self.active_ns > self.deadline_ns
     }
 
-    // When the wait ends unless something arrives before.
+    // The end of the wait unless a datagram arrives before.
     pub(super) fn until_ns(&self, is_complete: bool, slowest_ns: u64) -> u64 {
         let patience_ns = if is_complete {
             clock::whole_ns(AFTERMATH).min(self.drain_ns)

@@ -1,8 +1,8 @@
 //! Load generators, which account for every request.
 //!
-//! Searches and comparisons drive a [`Generator`]. A [`GeneratorBuilder`] starts one: with live XDP
-//! frames if the route to the service allows that, else with UDP sockets ([`SocketGenerator`]). Its
-//! threads, sockets and BPF programs serve many slots.
+//! Searches and comparisons drive a [`Generator`]. A [`GeneratorBuilder`] starts a generator: with
+//! live XDP frames if the route to the service allows that, otherwise with UDP sockets
+//! ([`SocketGenerator`]). Its threads, sockets and BPF programs serve many slots.
 
 mod account;
 mod builder;
@@ -30,7 +30,7 @@ pub use xdp::XdpGenerator;
 
 pub use crate::limits::{LEAST_INTERVAL, MAX_BURST, MAX_WINDOW};
 
-/// Requests per second and thread that clones reach with time to spare.
+/// Requests per second and thread that clones reach easily.
 pub const CLONES_PER_SECOND: f64 = 750e3;
 
 /// The highest rate that can be requested, in requests per second.
@@ -89,10 +89,10 @@ pub struct LoadSlot {
     pub drain: Duration,
     /// The length of the reported intervals, at least 10 ms; `None` for no intervals.
     pub interval: Option<Duration>,
-    /// Whether a paced rate may leave as live frames, of which a thread sends more: for overload, not for
-    /// rates that are compared with others.
+    /// Whether a paced rate may leave as live frames, of which a thread can send more. Use it for
+    /// overload, not for rates that are compared with other rates.
     pub live_frames: bool,
-    /// Start in ns of `CLOCK_REALTIME`, so that several generators start together; `None` for at once.
+    /// Start in ns of `CLOCK_REALTIME`, so that several generators start together; `None`: at once.
     pub start_at_realtime_ns: Option<u64>,
 }
 

@@ -4,7 +4,7 @@
 // no client does, and the generator would cause the loss.
 const CATCH_UP: f64 = 2.0;
 
-// A delay of this length is made good at once: sleeps overshoot that much on a busy machine.
+// A delay of this length is caught up at once: sleeps overshoot that much on a busy machine.
 const USUAL_DELAY_NS: u64 = 500_000;
 
 // The shortest time after the end in which a delayed thread may send requests that are still due.
@@ -63,12 +63,12 @@ impl SendSchedule {
         ((elapsed_ns / self.step_ns + 1.0).floor() as u64).min(self.share)
     }
 
-    /// The number of requests that should leave before that time.
+    /// The number of requests that should leave before `at_ns`.
     pub(super) fn before(&self, at_ns: u64) -> u64 {
         if at_ns <= self.start_ns { 0 } else { self.due(at_ns - 1) }
     }
 
-    // The step in whole ns and 2^-32 of one, as the program adds it up.
+    // The step in whole ns and units of 2^-32 ns, as the program adds it up.
     pub(super) fn step(&self) -> (u64, u64) {
         split(self.step_ns)
     }
@@ -79,8 +79,8 @@ impl SendSchedule {
         (self.start_ns + whole, fraction)
     }
 
-    // The number of requests that may have left by now: those that are due, but fewer after a delay. `done` have left, and the
-    // tick before began at `last_tick_ns`.
+    // The number of requests that may have left by now: the requests that are due, but fewer after
+    // a delay. `done` have left, and the previous tick began at `last_tick_ns`.
     pub(super) fn allowed(&self, done: u64, now_ns: u64, last_tick_ns: u64) -> u64 {
         let passed_ns = now_ns.saturating_sub(last_tick_ns).clamp(self.tick_ns, USUAL_DELAY_NS);
         let most = (CATCH_UP * passed_ns as f64 / self.step_ns).ceil() as u64;

@@ -33,7 +33,7 @@ impl GeneratorBuilder {
         }
     }
 
-    /// The same, always with live XDP frames.
+    /// Like [`GeneratorBuilder::start`], always with live XDP frames.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl GeneratorBuilder {
         XdpGenerator::start(&self)
     }
 
-    /// The same, always with sockets.
+    /// Like [`GeneratorBuilder::start`], always with sockets.
     ///
     /// # Errors
     ///

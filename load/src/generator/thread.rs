@@ -62,7 +62,7 @@ impl<P: Send + 'static> GeneratorThread<P> {
         Ok(GeneratorThread { plans: Some(plans), handle: Some(handle) })
     }
 
-    // Hands over a plan; `None` if the thread is gone.
+    // Passes a plan to the thread; `None` if the thread is gone.
     pub(super) fn order(&self, plan: P) -> Option<()> {
         self.plans.as_ref()?.send(plan).ok()
     }
@@ -85,8 +85,8 @@ fn prepare(cpu: Option<u32>, nice: Option<i32>) -> Result<(), GeneratorError> {
         setpriority_process(None, nice)
             .map_err(|source| GeneratorError::Nice { nice, source: source.into() })?;
     }
-    // The default slack of 50 us would make every sleep that much longer (prctl(2), PR_SET_TIMERSLACK). Without it
-    // requests only leave later, which their latency shows.
+    // The default slack of 50 us would lengthen every sleep by 50 us (prctl(2), PR_SET_TIMERSLACK).
+    // If this fails, requests only leave later, which their latency shows.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
     Ok(())
 }

@@ -23,7 +23,7 @@ pub enum MergeError {
     Workload {
         first: String,
         expected: String,
-        /// The one that differs.
+        /// The run that differs.
         name: String,
         its: String,
     },
@@ -35,16 +35,16 @@ pub enum MergeError {
 /// One of the runs to merge.
 #[derive(Debug, Clone)]
 pub struct LoadPart {
-    /// Tells it from the others: a file or host name.
+    /// Distinguishes it from the other parts: a file or host name.
     pub name: String,
     pub argv: Vec<String>,
     pub report: LoadReport,
 }
 
 /// Merges runs. Counts are summed and distributions merged, so that the result is as if one
-/// generator had recorded all. Rates are summed if the runs overlap in time by 90 % of the
-/// shortest; otherwise they are averages from the first start to the last end, with a warning.
-/// Clocks that are known to be off are corrected; a warning says if they may differ by too much.
+/// generator had recorded all runs. Rates are summed if the runs overlap in time by 90 % of the
+/// shortest run; otherwise they are averages from the first start to the last end, with a warning.
+/// Clocks with a known error are corrected; a warning reports clocks that may differ by too much.
 /// Intervals are joined with the nearest in time; of their latency only the maximum is then known.
 /// Returns the warnings of the merge next to the result.
 ///
@@ -121,7 +121,7 @@ impl LoadPart {
         format!("{} with {} bytes", generator.workload, generator.payload_bytes)
     }
 
-    /// The run itself, or those it was merged from.
+    /// The run itself, or the runs from which it was merged.
     fn runs(&self) -> Vec<MergedRun> {
         if !self.report.merged.is_empty() {
             return self.report.merged.clone();
@@ -149,7 +149,7 @@ impl LoadPart {
     }
 }
 
-/// The two runs whose clocks are least certain, and by how much they may differ.
+/// The two runs with the least certain clocks, and their largest possible difference.
 struct ClockDoubt<'p> {
     names: Vec<&'p str>,
     seconds: f64,
@@ -180,7 +180,7 @@ fn stretches(parts: &[LoadPart]) -> impl Iterator<Item = (u128, u128)> {
     })
 }
 
-// Share of the shortest run during which all ran.
+// Share of the shortest run's time in which all runs sent.
 fn overlap_ratio(parts: &[LoadPart]) -> f64 {
     let last_start = stretches(parts).map(|(began, _)| began).max().unwrap_or(0);
     let first_end = stretches(parts).map(|(_, ended)| ended).min().unwrap_or(0);
@@ -220,7 +220,7 @@ fn merged_outcome(parts: &[LoadPart], concurrent: bool, warnings: &mut Vec<Strin
         outcomes.iter().map(|outcome| outcome.asked_per_second).sum::<Option<f64>>().filter(|_| concurrent);
     // Whether a queue grew shows in each run by itself; medians of several do not add up.
     all.queue = QueueMedians::default();
-    // The largest of the medians, too: it is the median of some run, which none smaller than all of them would be.
+    // The largest of the medians, too: it is the median of a run, unlike a value below all medians.
     let largest = |pick: fn(&SendBursts) -> u64| outcomes.iter().map(|outcome| pick(&outcome.bursts)).max();
     all.bursts = SendBursts {
         median_requests: largest(|bursts| bursts.median_requests).unwrap_or(0),
@@ -273,7 +273,7 @@ fn add_watch(all: &mut SelfWatch, one: &SelfWatch) {
     all.bound_because.extend_from_slice(&one.bound_because);
 }
 
-// Intervals joined with those nearest in time; `began` is the first run's start, ns.
+// Intervals joined with the intervals nearest in time; `began` is the first run's start, ns.
 fn merged_intervals(outcomes: &[&SlotOutcome], began: u128, warnings: &mut Vec<String>) -> Vec<SlotInterval> {
     let Some(length) =
         outcomes.iter().find_map(|outcome| outcome.intervals.first()).map(|first| first.seconds)
@@ -283,7 +283,7 @@ fn merged_intervals(outcomes: &[&SlotOutcome], began: u128, warnings: &mut Vec<S
     let mut joined: BTreeMap<u64, SlotInterval> = BTreeMap::new();
     let mut most_shift = 0.0_f64;
     for outcome in outcomes {
-        // The first is whole unless it is the only one.
+        // The first interval is complete unless it is the only interval.
         let its = outcome.intervals.first().map_or(length, |first| first.seconds);
         if outcome.intervals.len() > 1 && (its - length).abs() > length * 1e-6 {
             warnings.push(format!("intervals of {length} s and {its} s cannot be joined, and are left out"));

@@ -1,4 +1,4 @@
-//! Many datagrams a system call: sendmmsg(2) and recvmmsg(2) on buffers made once.
+//! Many datagrams per system call: sendmmsg(2) and recvmmsg(2) on buffers that are allocated once.
 
 use std::ffi::c_void;
 use std::io;
@@ -27,12 +27,13 @@ impl SendBatch {
         }
     }
 
-    /// The room for each datagram in turn, and how much of it is sent.
+    /// The buffer of each datagram in turn, and the length of its sent part.
     pub(crate) fn places(&mut self) -> impl Iterator<Item = (&mut [u8], &mut usize)> {
         self.payloads.chunks_exact_mut(self.payload_bytes).zip(&mut self.lengths)
     }
 
-    // Passes the first `count` datagrams to the kernel; returns how many it took. Never blocks.
+    // Passes the first `count` datagrams to the kernel; returns the number that it accepted. Never
+    // blocks.
     pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, count: usize) -> io::Result<usize> {
         let count = count.min(self.messages.len());
         let chunks = self.payloads.chunks_exact_mut(self.payload_bytes).zip(&self.lengths);
@@ -74,7 +75,7 @@ pub(crate) struct ReceiveBatch {
 
 /// One datagram of a [`ReceiveBatch`].
 pub(crate) struct Received<'a> {
-    /// Its payload, as much as fitted.
+    /// Its payload, up to the size of the buffer.
     pub(crate) bytes: &'a [u8],
     /// Whether it was longer than the buffer.
     pub(crate) truncated: bool,
@@ -95,7 +96,7 @@ impl ReceiveBatch {
         }
     }
 
-    /// How many datagrams one call can take.
+    /// Most datagrams per call.
     pub(crate) fn capacity(&self) -> usize {
         self.messages.len()
     }
@@ -130,7 +131,7 @@ impl ReceiveBatch {
         Ok(self.received)
     }
 
-    /// The datagrams the last call took.
+    /// The datagrams that the last call received.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Received<'_>> {
         let buffers = self.buffers.chunks_exact(self.buffer_bytes);
         buffers.zip(&self.messages).take(self.received).map(|(buffer, message)| Received {

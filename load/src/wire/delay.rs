@@ -1,10 +1,10 @@
-//! Where a packet's time goes.
+//! The parts of a packet's delay.
 
 use serde::{Deserialize, Serialize};
 
 use super::speed::LinkSpeed;
 
-/// The speed of light in fibre, metres a second: two thirds of that in vacuum.
+/// The speed of light in fibre, metres per second: two thirds of that in vacuum.
 pub const FIBRE_METRES_PER_SECOND: f64 = 2e8;
 
 /// The path of a datagram.

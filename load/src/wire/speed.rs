@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 // Faster links are refused as typing errors, bits/s.
 const FASTEST: u64 = 1_000_000_000_000_000;
 
-/// A link's speed; serialized as bits a second.
+/// A link's speed; serialized as bits per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkSpeed(NonZeroU64);
 
@@ -28,7 +28,7 @@ pub enum SpeedError {
         /// The part that is not understood.
         unit: String,
     },
-    /// Not a whole number of bits a second from 1 bit/s to 1 Pbit/s.
+    /// Not a whole number of bits per second from 1 bit/s to 1 Pbit/s.
     #[error("\"{0}\" is out of range: a link has a whole number of bits/s, 1 to 1000T")]
     OutOfRange(String),
 }

@@ -4,7 +4,7 @@ use super::{EchoedTag, PreparedExchange, RequestOrder};
 use crate::error::GeneratorError;
 
 impl PreparedExchange {
-    /// Whether it can be carried at all.
+    /// Whether a generator can send it at all.
     pub(super) fn check(&self) -> Result<(), GeneratorError> {
         self.problem()
             .map_or(Ok(()), |problem| Err(GeneratorError::Workload { workload: self.protocol, problem }))
@@ -37,7 +37,7 @@ impl PreparedExchange {
         }
     }
 
-    /// How much of a reply is read at fixed offsets.
+    /// Bytes of a reply that are read at fixed offsets.
     fn reply_bytes_read(&self) -> usize {
         let marks = self.marks.iter().map(|mark| mark.offset + 1);
         let code = self.code.iter().map(|code| code.offset + 1);

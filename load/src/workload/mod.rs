@@ -1,8 +1,8 @@
-//! Requests, and how replies are recognized.
+//! Requests, and the recognition of replies.
 //!
-//! [`LoadWorkload::Echo`] is our own layout. Everything else is an [`PreparedExchange`]: requests
-//! made beforehand, and a description of replies that sockets and a BPF program both can follow.
-//! The modules make exchanges; they are pure, and their errors name file, line and item
+//! [`LoadWorkload::Echo`] is our own layout. Every other workload is a [`PreparedExchange`]:
+//! requests made beforehand, and a description of replies that both sockets and a BPF program can
+//! follow. The modules make exchanges; they are pure, and their errors name file, line and item
 //! ([`SourceError`]).
 //!
 //! | module | it makes |
@@ -34,8 +34,9 @@ pub use tag::TagError;
 
 #[derive(Debug, Clone)]
 pub enum LoadWorkload {
-    /// Requests with our own [header](crate::header), which an echo service returns: replies are fully matched and
-    /// checked. A payload too short for it is one of [`LoadWorkload::echo`].
+    /// Requests with our own [header](crate::header), which an echo service returns: replies are
+    /// fully matched and checked. For a payload too short for the header, use
+    /// [`LoadWorkload::echo`].
     Echo {
         /// Bytes of UDP payload, header included.
         payload_bytes: usize,
@@ -44,24 +45,25 @@ pub enum LoadWorkload {
     Exchange(Arc<PreparedExchange>),
 }
 
-/// Prepared requests of a protocol, and how a reply is known, in terms that a BPF program can follow, too. Offsets are
-/// into the UDP payload.
+/// Prepared requests of a protocol, and a description of its replies that a BPF program can follow,
+/// too. Offsets are into the UDP payload.
 #[derive(Debug)]
 pub struct PreparedExchange {
     /// The protocol: `dns`, `ntp`, `radius`, `raw`.
     pub protocol: &'static str,
     /// Payloads; at least one.
     pub requests: Vec<Vec<u8>>,
-    /// Which request goes next.
+    /// The order in which requests are sent.
     pub order: RequestOrder,
-    /// The tag that distinguishes replies. Without one a reply is taken for the answer to the oldest request of
-    /// its flow that is outstanding: sent in this slot, unanswered, and in window mode not given up. Then a reply
-    /// that is lost makes the next ones look as late as it would have been, and neither reordering nor duplicates can be
-    /// seen as such: a reply too many counts as a duplicate once nothing is outstanding. XDP needs a tag.
+    /// The tag that distinguishes replies. Without a tag, a reply counts as the answer to the
+    /// oldest outstanding request of its flow: sent in this slot, unanswered, and in window mode
+    /// not given up. Then a lost reply makes the next replies look later than they are, and neither
+    /// reordering nor duplicates can be detected: a surplus reply counts as a duplicate once no
+    /// request is outstanding. XDP requires a tag.
     pub tag: Option<EchoedTag>,
     /// Further marks of a reply; a reply without them is corrupt.
     pub marks: Vec<ReplyMark>,
-    /// The fewest bytes of a reply; a shorter one is corrupt. Tag, marks and code lie within.
+    /// The fewest bytes of a reply; a shorter reply is corrupt. Tag, marks and code lie within.
     pub shortest_reply_bytes: usize,
     /// The part of a reply that is counted by value.
     pub code: Option<ReplyCode>,
@@ -73,10 +75,10 @@ pub struct PreparedExchange {
     pub notes: Vec<String>,
 }
 
-/// Which of the prepared requests goes next.
+/// The order in which the prepared requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestOrder {
-    /// One after the other over all flows; the generator writes the tag into each.
+    /// In turn over all flows; the generator writes the tag into each request.
     InTurn,
     /// The tag is in the request already and must not be changed: request number `n` has the tag `n` modulo the tag's
     /// range. The number of requests is a power of two and a multiple of the tag's range. The request with sequence `s` of
@@ -95,7 +97,7 @@ pub struct EchoedTag {
     pub reply_offset: usize,
 }
 
-/// A byte of a reply that is known.
+/// A byte of a reply with a known value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyMark {
     pub offset: usize,
@@ -120,7 +122,7 @@ pub struct ReplyCode {
 pub(crate) const TRUNCATED: u8 = 0x80;
 
 impl ReplyCode {
-    /// Replies by code, from how often each value was counted.
+    /// Replies by code; `of` returns the count of a value.
     pub(crate) fn counts(&self, of: impl Fn(u8) -> u64) -> Vec<CodeCount> {
         let counted = (0..=self.mask).map(|code| {
             let truncated = if self.truncated.is_some() { of(code | TRUNCATED) } else { 0 };
@@ -138,7 +140,7 @@ pub trait ReplyVerifier: fmt::Debug + Send + Sync {
 }
 
 impl PreparedExchange {
-    /// Whether a reply has the length and the marks of one.
+    /// Whether a reply has the required length and marks.
     #[inline]
     pub(crate) fn looks_right(&self, reply: &[u8]) -> bool {
         let has =
@@ -146,7 +148,7 @@ impl PreparedExchange {
         reply.len() >= self.shortest_reply_bytes && self.marks.iter().all(has)
     }
 
-    /// The code of a reply, where there are codes.
+    /// The code of a reply, if the exchange has codes.
     #[inline]
     pub(crate) fn code_of(&self, reply: &[u8]) -> Option<u8> {
         let code = self.code?;
@@ -158,7 +160,8 @@ impl PreparedExchange {
 }
 
 impl LoadWorkload {
-    /// An echo of any size: with our header where that fits, else a tag and a fill that replies repeat.
+    /// An echo of any size: with our header if it fits, otherwise a tag and a fill that replies
+    /// repeat.
     pub fn echo(payload_bytes: usize) -> Self {
         if payload_bytes >= HEADER_BYTES {
             return LoadWorkload::Echo { payload_bytes };
@@ -193,7 +196,7 @@ impl LoadWorkload {
         u32::try_from(mean).unwrap_or(u32::MAX)
     }
 
-    /// Whether it can be carried at all.
+    /// Whether a generator can send it at all.
     pub(crate) fn check(&self) -> Result<(), GeneratorError> {
         if self.longest_bytes() > MAX_PAYLOAD_BYTES {
             return Err(GeneratorError::PayloadTooLarge(self.longest_bytes()));
@@ -205,7 +208,8 @@ impl LoadWorkload {
     }
 }
 
-// An echo too short for our header. One of 18 bytes makes the shortest frame of Ethernet, 64 bytes.
+// An echo too short for our header. An echo of 18 bytes makes the shortest frame of Ethernet, 64
+// bytes.
 fn short_echo(payload_bytes: usize) -> PreparedExchange {
     let tag_bytes = [8, 4, 2, 1].into_iter().find(|bytes| *bytes <= payload_bytes);
     let request: Vec<u8> = (0..payload_bytes).map(fill).collect();

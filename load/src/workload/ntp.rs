@@ -10,9 +10,9 @@ const HEADER_BYTES: usize = 48;
 const CLIENT: u8 = 3;
 const SERVER: u8 = 4;
 
-/// Requests as a client of `version` (3 or 4) sends them. The transmit timestamp is the tag: a server copies it
-/// unread into the origin timestamp of its reply (RFC 5905, 7.3), and clients fill it with random bits today. Replies
-/// are counted by stratum: 0 is a kiss-o'-death.
+/// Requests as a client of `version` (3 or 4) sends them. The transmit timestamp is the tag: a
+/// server copies it unchanged into the origin timestamp of its reply (RFC 5905, 7.3), and clients
+/// fill it with random bits today. Replies are counted by stratum: 0 is a kiss-o'-death.
 ///
 /// # Errors
 /// Another version.

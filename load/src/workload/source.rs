@@ -1,4 +1,4 @@
-//! Where the requests of a workload come from, and why they could not be read.
+//! The sources of a workload's requests, and the errors of reading them.
 
 use std::fmt;
 use std::fs;
@@ -70,7 +70,7 @@ impl WorkloadSource {
     }
 }
 
-/// A workload with the bytes of its file, which another host can make requests of.
+/// A workload with the bytes of its file, from which another host can make requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadContents {
     pub source: WorkloadSource,

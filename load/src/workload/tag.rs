@@ -1,4 +1,4 @@
-//! The tag of a request: where it is, and how a user writes that.
+//! The tag of a request: its position, and its notation for users.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ pub struct TagError {
 }
 
 impl EchoedTag {
-    /// How many tags there are, less one: the bits of a sequence that it carries.
+    /// Number of distinct tags minus one: the bits of a sequence that a tag carries.
     pub fn mask(&self) -> u64 {
         if self.bytes >= 8 { u64::MAX } else { (1 << (8 * self.bytes)) - 1 }
     }
@@ -29,7 +29,7 @@ impl EchoedTag {
         Some(bytes.iter().fold(0, |tag, byte| tag << 8 | u64::from(*byte)))
     }
 
-    /// Writes the low bytes of `value` into a request; one that is too short is left alone.
+    /// Writes the low bytes of `value` into a request; a request that is too short stays unchanged.
     #[inline]
     pub fn write(&self, value: u64, request: &mut [u8]) {
         let Some(place) = request.get_mut(self.request_offset..).and_then(|rest| rest.get_mut(..self.bytes))

@@ -102,7 +102,7 @@ pub(crate) fn parse(message: &[u8]) -> ParsedQuery {
     if counts[1] != 0 || (qtype != rtype::IXFR && counts[2] != 0) || counts[2] > 64 {
         return malformed;
     }
-    // IXFR has the client's SOA.
+    // An IXFR query contains the client's SOA.
     let Some(end) = (0..counts[2]).try_fold(end, |at, _| skip_record(message, at)) else { return malformed };
     // Bytes after the last record are ignored.
     match (counts[3], options(message, end)) {

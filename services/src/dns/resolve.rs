@@ -1,6 +1,6 @@
 //! The answer to a question: sets of records with sections and owner names.
 //!
-//! The steps are those of RFC 1034, section 4.3.2; where it leaves a choice, as in NSD.
+//! The steps are those of RFC 1034, section 4.3.2; if it leaves a choice, those of NSD.
 
 use super::encode::RecordOwner;
 use super::query::{self, rcode};
@@ -202,7 +202,7 @@ impl<'a> ZoneResolver<'a> {
             return None;
         }
         if let Some(set) = self.zones.find_set(node, rtype::CNAME) {
-            // One that is there already closes a circle.
+            // A set that is already there closes a loop of aliases.
             let new = self.add(DnsSection::Answer, owner, set, zone);
             let (place, data) = set.records().next()?;
             return name_places(rtype::CNAME, place, data)[0].filter(|_| new);

@@ -1,6 +1,6 @@
 //! Zones in memory: buckets of names by hash, one allocation each.
 //!
-//! Buckets are immutable. A reload shares those that did not change.
+//! Buckets are immutable. A reload shares unchanged buckets.
 
 use std::ops::Range;
 use std::sync::Arc;

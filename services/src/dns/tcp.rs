@@ -28,7 +28,7 @@ pub struct TcpSettings {
     pub bind: SocketAddr,
     /// Each thread has a listener; a connection goes to the thread of the CPU on which it arrives.
     pub threads: usize,
-    /// Most connections of all threads together. New ones above it are closed.
+    /// Most connections of all threads together. New connections above this number are closed.
     pub connections: usize,
     /// A connection is closed after this time without a complete query or reply.
     pub idle: Duration,

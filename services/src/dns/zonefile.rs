@@ -72,7 +72,7 @@ pub(crate) enum ZoneText<'a> {
 #[derive(Debug)]
 pub(crate) struct ZoneFiles {
     pub(crate) apex: Vec<u8>,
-    /// The zone's file and the included ones.
+    /// The zone's file and the included files.
     pub(crate) files: Vec<PathBuf>,
 }
 

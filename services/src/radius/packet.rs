@@ -68,13 +68,13 @@ impl<'a> RadiusPacket<'a> {
         self.bytes[0]
     }
 
-    /// A reply has that of its request.
+    /// A reply has the identifier of its request.
     #[must_use]
     pub fn identifier(&self) -> u8 {
         self.bytes[1]
     }
 
-    /// Random in an Access-Request, a digest in others.
+    /// Random in an Access-Request, a digest in other packets.
     #[must_use]
     pub fn authenticator(&self) -> [u8; AUTHENTICATOR_BYTES] {
         let mut authenticator = [0; AUTHENTICATOR_BYTES];

@@ -152,7 +152,7 @@ impl UserDatabase {
             }
             users.clients.push(client);
         }
-        // So the first network that has an address is the smallest.
+        // Therefore the first network that contains an address is the smallest.
         users.clients.sort_by_key(|client| std::cmp::Reverse(client.network.prefix()));
         for found in file.user {
             let name = format!("user \"{}\"", found.name);

@@ -5,41 +5,41 @@ use hdrhistogram::Histogram;
 // The longest time from request to reply that the histogram distinguishes, ns.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Every request of a reflector, by its fate.
+/// The requests of a reflector, counted by outcome.
 ///
-/// `received == answered + corrupted + dropped + over_capacity + unsent` once it has stopped; while
-/// it runs, requests that wait for their reply are in `received` alone.
+/// `received == answered + corrupted + dropped + over_capacity + unsent` when the reflector has
+/// stopped; while it runs, requests that wait for their reply are in `received` only.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReflectorAccount {
     /// Requests taken from the socket.
     pub received: u64,
     /// Requests answered with an unchanged payload.
     pub answered: u64,
-    /// Requests answered with one changed byte, and in no other way.
+    /// Requests whose only reply had one changed byte.
     pub corrupted: u64,
     /// Requests not answered on purpose.
     pub dropped: u64,
     /// Requests not answered because the token bucket was empty.
     pub over_capacity: u64,
-    /// Requests whose reply the kernel did not take.
+    /// Requests whose reply the kernel did not accept.
     pub unsent: u64,
     /// Second replies to requests that were answered.
     pub duplicated: u64,
-    /// Pairs of requests of one source whose replies left in the other order.
+    /// Pairs of requests of one source whose replies were sent in reverse order.
     pub swapped: u64,
     /// Datagrams for which the socket had no room; they are not in `received`.
     pub overflowed: u64,
-    /// When it was frozen.
+    /// The periods in which the reflector was frozen.
     pub frozen: Vec<FrozenSpan>,
     held: Histogram<u64>,
 }
 
-/// A stretch in which nothing was answered.
+/// A period without answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrozenSpan {
-    /// Its beginning, ns of `CLOCK_REALTIME`.
+    /// Start, ns of `CLOCK_REALTIME`.
     pub began_realtime_ns: u64,
-    /// Its end, ns of `CLOCK_REALTIME`.
+    /// End, ns of `CLOCK_REALTIME`.
     pub ended_realtime_ns: u64,
 }
 
@@ -66,8 +66,8 @@ impl ReflectorAccount {
         self.held.saturating_record(ns);
     }
 
-    /// How long, ns, the share `quantile` (0 to 1) of the answered requests were here at most: from their arrival in
-    /// the kernel to the call that sent the reply. None if none was answered.
+    /// Quantile (0 to 1) of the time, in ns, from the arrival of an answered request in the kernel
+    /// to the call that sent the reply. None without answered requests.
     pub fn held_ns(&self, quantile: f64) -> Option<u64> {
         (!self.held.is_empty()).then(|| self.held.value_at_quantile(quantile).min(self.held.max()))
     }

@@ -1,6 +1,6 @@
-//! A known capacity.
+//! A limit on answered requests per second.
 
-/// A token bucket: full at first, filled at a rate, emptied by one token a request.
+/// A token bucket: full at first, refilled at a constant rate. Each request takes one token.
 #[derive(Debug, Clone)]
 pub(crate) struct ReflectorBucket {
     per_ns: f64,
@@ -14,8 +14,8 @@ impl ReflectorBucket {
         ReflectorBucket { per_ns: per_second / 1e9, depth, tokens: depth, last_ns: None }
     }
 
-    // Whether a request that arrived at `at_ns` has a token. By arrival time, so that the capacity
-    // stays the same while the service is delayed.
+    // Whether a request that arrived at `at_ns` gets a token. Uses the arrival time, so that the
+    // capacity stays the same while the service is delayed.
     pub(crate) fn take(&mut self, at_ns: u64) -> bool {
         let last_ns = self.last_ns.unwrap_or(at_ns);
         let passed = at_ns.saturating_sub(last_ns) as f64;

@@ -28,9 +28,9 @@ impl Reflector {
     }
 }
 
-/// Settings of a reflector. Faults may be combined: a request passes the token bucket, then it may be dropped, then
-/// damaged, then doubled, and each of these counts the requests that the ones before left alone. Only intact replies
-/// are swapped.
+/// Options of a reflector. Faults can be combined and apply in this order: token bucket, drop,
+/// damage, duplicate. Each fault counts the requests that the earlier ones left unchanged. Only
+/// intact replies are swapped.
 #[derive(Debug, Clone)]
 pub struct ReflectorBuilder {
     pub(crate) address: SocketAddr,
@@ -44,28 +44,29 @@ pub struct ReflectorBuilder {
 }
 
 impl ReflectorBuilder {
-    /// Where it serves, in the network namespace of the thread that starts it; port 0 for a free one.
+    /// The address to serve, in the network namespace of the thread that starts the reflector. Port
+    /// 0 selects a free port.
     #[must_use]
     pub fn address(mut self, address: impl Into<SocketAddr>) -> Self {
         self.address = address.into();
         self
     }
 
-    /// The CPU its thread runs on; any if not set.
+    /// The CPU of the reflector's thread; without it, any CPU.
     #[must_use]
     pub fn cpu(mut self, cpu: usize) -> Self {
         self.cpu = Some(cpu);
         self
     }
 
-    /// Answers every `nth` request not at all.
+    /// Does not answer every `nth` request.
     #[must_use]
     pub fn drop_every(mut self, nth: u64) -> Self {
         self.faults.drop = FaultCounter::nth(nth);
         self
     }
 
-    /// Answers every `nth` request with one changed byte; which one differs from request to request.
+    /// Changes one byte in the answer to every `nth` request; its position differs per request.
     #[must_use]
     pub fn corrupt_every(mut self, nth: u64) -> Self {
         self.faults.corrupt = FaultCounter::nth(nth);
@@ -79,40 +80,43 @@ impl ReflectorBuilder {
         self
     }
 
-    /// Answers every `nth` pair of requests of one source in the other order. The first of it waits 100 ms for the
-    /// second at most.
+    /// Answers every `nth` pair of requests of one source in reverse order. The first reply waits
+    /// at most 100 ms for the second.
     #[must_use]
     pub fn swap_every(mut self, nth: u64) -> Self {
         self.swap = FaultCounter::nth(nth);
         self
     }
 
-    /// Answers this long after the request arrived in the kernel, busy near the end of the wait; at once if not set.
-    /// How long it really took is in [`Account::held_ns`](crate::reflector::ReflectorAccount::held_ns).
+    /// Delays each answer until this time after the request arrived in the kernel, with a busy wait
+    /// near the end. The default is no delay.
+    /// [`Account::held_ns`](crate::reflector::ReflectorAccount::held_ns) returns the measured
+    /// times.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Never sleeps while it waits for a request. Without, a service that answers at once has to wake up first, and one
-    /// that delays is awake when it answers: not only the delay differs between them.
+    /// Never sleeps while it waits for a request. Without this option, a service without delay has
+    /// to wake up before it answers, but a service with delay is awake, so they differ in more than
+    /// the delay.
     #[must_use]
     pub fn busy(mut self) -> Self {
         self.busy = true;
         self
     }
 
-    /// Answers `per_second` requests, and drops those over it: a token bucket of `depth`, full at first, that goes by
-    /// the time of arrival in the kernel.
+    /// Answers `per_second` requests and drops requests above this rate: a token bucket of `depth`,
+    /// full at first, that uses the arrival times in the kernel.
     #[must_use]
     pub fn token_bucket(mut self, per_second: f64, depth: u32) -> Self {
         self.bucket = Some((per_second, depth));
         self
     }
 
-    /// Receives and answers nothing in the last `lasting` of every `every`, counted from the first
-    /// request; then answers the requests queued in the meantime.
+    /// Receives and answers nothing in the last `lasting` of every period `every`, counted from the
+    /// first request. Afterwards it answers the requests queued in the meantime.
     #[must_use]
     pub fn freeze(mut self, every: Duration, lasting: Duration) -> Self {
         self.freeze = Some((every, lasting));

@@ -1,7 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-/// Why a reflector does not run.
+/// The reason why a reflector cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum ReflectorError {
     /// The address is not available.
@@ -43,7 +43,7 @@ impl ReflectorError {
             line = format!("{line}: {error}");
             cause = error.source();
         }
-        // The verifier's log has many lines.
+        // The verifier's log has many lines, but an error has one.
         ReflectorError::Xdp { what: what.to_owned(), why: line.trim_end().replace('\n', "; ") }
     }
 }

@@ -1,4 +1,4 @@
-//! Which request gets which fault.
+//! Selects the requests for each fault.
 
 /// The interval of each fault, in requests. A fault counts the requests that the faults before it
 /// left intact.
@@ -44,7 +44,7 @@ impl FaultCounter {
         self.nth.is_some()
     }
 
-    /// The first setting that is out of range.
+    /// Whether the interval is 0, which is not allowed.
     pub(crate) fn out_of_range(&self) -> bool {
         self.nth == Some(0)
     }
@@ -60,7 +60,7 @@ impl FaultCounter {
     }
 }
 
-/// Changes one byte; which one differs from request to request.
+/// Changes one byte; `number` selects its position.
 pub(crate) fn damage(bytes: &mut Vec<u8>, number: u64) {
     if bytes.is_empty() {
         bytes.push(0);

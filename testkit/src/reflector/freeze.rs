@@ -1,6 +1,6 @@
-//! Stretches without answers.
+//! Periods without answers.
 
-/// Answers nothing for the end of every period.
+/// The reflector answers nothing in the last `lasting_ns` of every `every_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FreezeSchedule {
     pub(crate) every_ns: u64,
@@ -8,7 +8,7 @@ pub(crate) struct FreezeSchedule {
 }
 
 impl FreezeSchedule {
-    /// When the freeze ends that `now_ns` lies in; the first period began at `epoch_ns`.
+    /// The end of the freeze that contains `now_ns`. The first period began at `epoch_ns`.
     pub(crate) fn thaw_ns(&self, epoch_ns: u64, now_ns: u64) -> Option<u64> {
         let into = now_ns.checked_sub(epoch_ns)? % self.every_ns;
         (into >= self.every_ns - self.lasting_ns).then(|| now_ns + self.every_ns - into)

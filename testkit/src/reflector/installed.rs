@@ -16,7 +16,8 @@ www IN A 192.0.2.1
 www IN AAAA 2001:db8::1
 ";
 
-/// Where a program is: in the search path, or where Debian puts servers, which is in that of root only.
+/// Finds a program in the search path, or in the directories in which Debian installs servers. Only
+/// root's search path contains them.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -30,27 +31,27 @@ pub fn find(program: &str) -> Option<PathBuf> {
 /// NSD. Started as `nsd -d -c FILE`.
 #[derive(Debug, Clone, Copy)]
 pub struct InstalledNsd<'a> {
-    /// Where its files go.
+    /// Directory for its files.
     pub directory: &'a Path,
-    /// Where it listens.
+    /// Addresses on which it listens.
     pub addresses: &'a [SocketAddr],
-    /// How many processes answer.
+    /// Number of processes that answer.
     pub servers: u32,
-    /// Whether each of these has a socket of its own for each address.
+    /// Whether each process has its own socket per address.
     pub reuseport: bool,
     /// Name and file of each zone; empty: `example.test` with a few names.
     pub zones: &'a [(&'a str, PathBuf)],
-    /// Further lines of its section `server`.
+    /// More lines for its section `server`.
     pub options: &'a [String],
 }
 
 impl InstalledNsd<'_> {
-    /// Writes its files, and returns the path of the one that starts it. nsd-control uses the
-    /// socket `control` in the directory.
+    /// Writes its files and returns the path of its configuration file. nsd-control uses the socket
+    /// `control` in the directory.
     ///
     /// # Errors
     ///
-    /// Those of writing files.
+    /// If a file cannot be written.
     pub fn write(&self) -> io::Result<PathBuf> {
         let directory = self.directory.display();
         let addresses: String = self
@@ -95,15 +96,15 @@ remote-control:
     }
 }
 
-/// Writes the configuration of chronyd: to answer on this port, at one address or all, by the local
-/// clock. Returns the file for `chronyd -x -d -u root -f FILE`: without `-x` it sets the clock.
-/// chronyc uses the socket `control` in the directory.
+/// Writes a configuration with which chronyd answers on this port, at one address or all, with the
+/// time of the local clock. Returns the file for `chronyd -x -d -u root -f FILE`: without `-x`
+/// chronyd sets the clock. chronyc uses the socket `control` in the directory.
 ///
 /// # Errors
 ///
-/// Those of writing files.
+/// If a file cannot be written.
 pub fn chrony(directory: &Path, address: Option<IpAddr>, port: u16) -> io::Result<PathBuf> {
-    // chronyd refuses a directory that others can read.
+    // chronyd rejects a directory that other users can read.
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
     let bind = address.map_or_else(String::new, |address| format!("bindaddress {address}\n"));
     // chronyd removes the file that is at this path, even a device.

@@ -1,4 +1,4 @@
-//! Replies on their way out.
+//! The queue of replies to send.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -15,15 +15,15 @@ const BATCH: usize = 64;
 /// Buffers kept for the next replies.
 const SPARE: usize = 4_096;
 
-/// A reply that waits to leave.
+/// A reply in the queue.
 #[derive(Debug)]
 pub(crate) struct PendingReply {
     pub(crate) to: SockAddr,
     pub(crate) bytes: Vec<u8>,
     pub(crate) kind: PendingKind,
-    // When its request arrived, ns.
+    // Arrival of its request, ns.
     pub(crate) arrived_ns: u64,
-    // When it leaves, ns.
+    // Time to send it, ns.
     pub(crate) due_ns: u64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum PendingKind {
     Second,
 }
 
-/// Replies in the order in which they leave, each when it is due.
+/// Replies in sending order. Each is sent when it is due.
 pub(crate) struct ReplyQueue {
     replies: VecDeque<PendingReply>,
     spare: Vec<Vec<u8>>,
@@ -57,7 +57,7 @@ impl ReplyQueue {
         buffer
     }
 
-    /// When the next reply leaves.
+    /// Time at which the next reply is due.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.replies.front().map(|reply| reply.due_ns)
     }

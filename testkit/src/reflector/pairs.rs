@@ -1,4 +1,4 @@
-//! Replies that change places.
+//! Swaps replies.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,11 @@ use socket2::SockAddr;
 use crate::reflector::faults::FaultCounter;
 use crate::reflector::outbox::PendingReply;
 
-/// How long a reply waits for the one it changes places with, ns.
+/// How long a reply waits for the second reply of its pair, ns.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// Swaps every n-th pair of each source: the first waits for the second and leaves behind it.
+/// Swaps every n-th pair of replies per source: the first waits for the second and is sent after
+/// it.
 #[derive(Debug)]
 pub(crate) struct PairSwapper {
     every: FaultCounter,
@@ -20,7 +21,7 @@ pub(crate) struct PairSwapper {
 #[derive(Debug)]
 struct SwapSource {
     every: FaultCounter,
-    /// Whether the next is the second of a pair.
+    /// Whether the next reply is the second of a pair.
     second: bool,
     held: Option<PendingReply>,
 }
@@ -30,8 +31,8 @@ impl PairSwapper {
         PairSwapper { every, sources: HashMap::new() }
     }
 
-    /// Takes a reply; passes replies that may leave to `leave`, in their order. Returns whether a
-    /// pair was swapped.
+    /// Accepts a reply, and passes the replies that can be sent now to `leave`, in order. Returns
+    /// whether a pair was swapped.
     pub(crate) fn pass(&mut self, mut reply: PendingReply, mut leave: impl FnMut(PendingReply)) -> bool {
         let source = self.sources.entry(reply.to.clone()).or_insert_with(|| SwapSource {
             every: self.every.clone(),
@@ -53,16 +54,16 @@ impl PairSwapper {
         true
     }
 
-    /// When the first reply that waits will have waited long enough.
+    /// The earliest time at which a waiting reply is released without a partner.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.sources.values().filter_map(|source| Some(source.held.as_ref()?.due_ns)).min()
     }
 
-    // Releases replies that have waited too long at `now_ns`, without a partner.
+    // Releases the replies that have waited too long for a partner at `now_ns`.
     pub(crate) fn release(&mut self, now_ns: u64, mut leave: impl FnMut(PendingReply)) {
         for source in self.sources.values_mut() {
             if source.held.as_ref().is_some_and(|held| held.due_ns <= now_ns) {
-                // The pair is over: the next is a first again.
+                // The pair is over: the next reply is the first of a pair again.
                 source.second = false;
                 source.held.take().into_iter().for_each(&mut leave);
             }

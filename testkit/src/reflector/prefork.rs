@@ -1,4 +1,5 @@
-//! A server of forked workers: a master that holds the sockets, and a process for each that reads it, as NSD is.
+//! A server with forked workers, like NSD: a master holds the sockets, and a process per socket
+//! reads it.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -9,31 +10,31 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::reflector::sys;
 
-/// A server of forked workers, each of which returns every datagram of one socket of a reuseport group, and behind it its
-/// process id in four bytes, the highest first.
+/// A server with forked workers. Each worker returns every datagram of one socket of a reuseport
+/// group, followed by the worker's process id in four bytes (big-endian).
 ///
-/// It is a program of its own: [`PreforkServer::run`] takes over the process that calls it.
+/// It is a separate program: [`PreforkServer::run`] takes over the process that calls it.
 #[derive(Debug, Clone)]
 pub struct PreforkServer {
-    /// Where it serves; a port has to be given.
+    /// The address to serve. It requires a port.
     pub address: SocketAddr,
-    /// How many workers, and sockets.
+    /// The number of workers, and of sockets.
     pub workers: usize,
-    /// The delay before a worker that died is replaced; `None`: it is not replaced.
+    /// The delay before a dead worker is replaced; `None`: it is not replaced.
     pub refork: Option<Duration>,
-    /// Whether each worker makes its socket itself, so that it is gone with the worker. Else the master makes all, and a
-    /// socket whose worker is dead goes on taking datagrams.
+    /// Whether each worker opens its own socket, which then closes with the worker. Otherwise the
+    /// master opens all sockets, and the socket of a dead worker still receives datagrams.
     pub own_sockets: bool,
 }
 
 impl PreforkServer {
-    /// Serves until it is killed; its workers die with it. Each line of `tell` is about a worker:
-    /// `worker NUMBER PID` once it has its socket, `gone NUMBER PID` when it died.
+    /// Serves until it is killed; its workers die with it. Each line written to `tell` is about a
+    /// worker: `worker NUMBER PID` when it has its socket, `gone NUMBER PID` when it has died.
     ///
     /// # Errors
     ///
-    /// A system call that failed, or a process of more than one thread, because a fork would have
-    /// the calling thread only.
+    /// If a system call fails, or the process has more than one thread, because a fork copies only
+    /// the calling thread.
     pub fn run(&self, tell: &mut dyn Write) -> io::Result<()> {
         let sockets: Vec<Option<UdpSocket>> = (0..self.workers)
             .map(|_| (!self.own_sockets).then(|| self.bind()).transpose())
@@ -57,7 +58,7 @@ impl PreforkServer {
         }
     }
 
-    /// Forks a worker, which has its socket when this returns.
+    /// Forks a worker and waits until it has its socket.
     fn fork(&self, number: usize, socket: Option<&UdpSocket>, tell: &mut dyn Write) -> io::Result<Pid> {
         let (ready, readies) = io::pipe()?;
         let master = getpid();
@@ -79,7 +80,7 @@ impl PreforkServer {
 
     fn work(&self, master: Pid, socket: Option<&UdpSocket>, mut ready: io::PipeWriter) -> io::Result<()> {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // It may have died before the request for the signal.
+        // The master may have died before this process requested the signal.
         if getppid() != Some(master) {
             return Ok(());
         }
@@ -91,7 +92,7 @@ impl PreforkServer {
         loop {
             let (length, from) = socket.recv_from(&mut bytes)?;
             let answer = [&bytes[..length], &std::process::id().to_be_bytes()].concat();
-            // A client that is gone is no concern of a server.
+            // The client may be gone.
             let _ = socket.send_to(&answer, from);
         }
     }

@@ -17,7 +17,7 @@ use crate::reflector::error::ReflectorError;
 use crate::reflector::service::{self, ReflectorService};
 use crate::reflector::sys;
 
-// Receive buffer to request, bytes: at a high rate, a freeze must not cause losses.
+// Requested receive buffer, bytes: at a high rate, a freeze must not cause losses.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 
 impl ReflectorBuilder {
@@ -25,15 +25,15 @@ impl ReflectorBuilder {
     ///
     /// # Errors
     ///
-    /// A setting out of range, an address that is not available, or a system call that failed: one
-    /// line each.
+    /// A setting is out of range, the address is not available, or a system call failed. Each error
+    /// is one line.
     pub fn start(self) -> Result<RunningReflector, ReflectorError> {
         self.check()?;
         start(&self)
     }
 }
 
-/// A reflector at work. It ends when this is dropped.
+/// A running reflector. It stops when this is dropped.
 #[derive(Debug)]
 pub struct RunningReflector {
     address: SocketAddr,
@@ -47,7 +47,7 @@ impl RunningReflector {
         self.address
     }
 
-    /// Counters so far. A reply that a client has received is counted.
+    /// Counters so far. They include every reply that a client has received.
     pub fn account(&self) -> ReflectorAccount {
         service::lock(&self.account).clone()
     }
@@ -93,7 +93,7 @@ fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, ReflectorError>
             let (builder, account, stop) = parts;
             let prepared = prepare(builder.cpu);
             let goes_on = prepared.is_ok();
-            // The caller may have stopped to wait.
+            // The caller may have stopped waiting.
             let _ = ready.send(prepared);
             if goes_on {
                 ReflectorService::new(&builder, socket, account, stop).run();
@@ -101,14 +101,15 @@ fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, ReflectorError>
         })
         .map_err(|e| ReflectorError::system("cannot start the reflector's thread", e))?;
     let running = RunningReflector { address, account, stop, handle: Some(handle) };
-    // The other end goes only with its thread, after it has sent something.
+    // The thread closes its end only after it has sent its result.
     is_ready.recv().unwrap_or(Ok(()))?;
     Ok(running)
 }
 
 fn open(address: SocketAddr) -> Result<UdpSocket, ReflectorError> {
     let socket = UdpSocket::bind(address).map_err(|source| ReflectorError::Bind { address, source })?;
-    // Over net.core.rmem_max takes CAP_NET_ADMIN; without, as much as everybody is granted.
+    // A buffer above net.core.rmem_max requires CAP_NET_ADMIN. Without it, the kernel limits the
+    // size.
     if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)
             .map_err(|e| ReflectorError::system("cannot set the reflector's receive buffer", e))?;
@@ -118,9 +119,9 @@ fn open(address: SocketAddr) -> Result<UdpSocket, ReflectorError> {
     Ok(socket)
 }
 
-/// Makes the calling thread a punctual one on its CPU.
+/// Pins the calling thread to its CPU and makes its waits precise.
 fn prepare(cpu: Option<usize>) -> Result<(), ReflectorError> {
-    // In a sandbox without it, waits are 50 us coarser.
+    // In a sandbox that forbids this call, waits are 50 us less precise.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     let Some(cpu) = cpu else { return Ok(()) };
     if cpu >= CpuSet::MAX_CPU {

@@ -1,4 +1,4 @@
-//! The loop that serves.
+//! The loop that receives and answers requests.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,13 +22,14 @@ use crate::reflector::sys::{self, ReflectorReceiveBatch};
 /// Requests taken by one system call.
 const BATCH: usize = 64;
 
-/// A wait shorter than this is spent busy: longer than it takes to wake up.
+/// Waits shorter than this are busy waits. It is longer than the time that a thread takes to wake
+/// up.
 const BUSY_NS: u64 = 150_000;
 
 // Longest wait, so that a stop is noticed.
 const PATIENCE_NS: u64 = 10_000_000;
 
-/// A reflector's state, on its thread.
+/// The state of a reflector's thread.
 pub(crate) struct ReflectorService {
     socket: UdpSocket,
     batch: ReflectorReceiveBatch,
@@ -41,7 +42,7 @@ pub(crate) struct ReflectorService {
     pairs: Option<PairSwapper>,
     delay_ns: u64,
     busy: bool,
-    /// When the first request arrived.
+    /// Arrival of the first request.
     first_ns: Option<u64>,
     number: u64,
     overflowed: u32,
@@ -82,13 +83,14 @@ impl ReflectorService {
             self.release(stopping);
             self.outbox.flush(self.socket.as_fd(), &mut lock(&self.account));
             if self.next_is_near() {
-                // So near that taking requests could make it late.
+                // A reply is due so soon that receiving requests could delay it.
                 std::hint::spin_loop();
                 continue;
             }
             match self.batch.receive(self.socket.as_fd()) {
                 Ok(_) => self.judge(),
-                // Nothing is left. (An error that is not this one is an ICMP message; it does not concern a reflector.)
+                // The socket is empty. (Other errors are ICMP messages, which do not matter to a
+                // reflector.)
                 Err(_) if stopping && self.is_idle() => return self.count_overflow(),
                 Err(_) => self.wait(),
             }
@@ -141,7 +143,7 @@ impl ReflectorService {
         }
     }
 
-    /// Releases replies whose partners do not arrive.
+    /// Releases replies whose partners did not arrive in time.
     fn release(&mut self, all: bool) {
         if let Some(pairs) = &mut self.pairs {
             let until_ns = if all { u64::MAX } else { clock::now_ns() };
@@ -149,14 +151,14 @@ impl ReflectorService {
         }
     }
 
-    /// Sleeps until the end of the present freeze, if there is one.
+    /// Sleeps until the end of the current freeze, if there is one.
     fn be_frozen(&mut self) {
         let (Some(freeze), Some(first_ns)) = (self.freeze, self.first_ns) else { return };
         let began_realtime_ns = clock::now_ns();
         let Some(thaw_ns) = freeze.thaw_ns(first_ns, began_realtime_ns) else { return };
         let mut now_ns = began_realtime_ns;
         while now_ns < thaw_ns && !self.stop.load(Ordering::Relaxed) {
-            // The fault itself, not a wait for something.
+            // This sleep is the fault itself.
             thread::sleep(Duration::from_nanos((thaw_ns - now_ns).min(PATIENCE_NS)));
             now_ns = clock::now_ns();
         }
@@ -198,10 +200,10 @@ impl ReflectorService {
     }
 }
 
-// Waits for a datagram for `ns` at most; a signal may end it early.
+// Waits at most `ns` for a datagram; a signal may end the wait early.
 fn await_readable(socket: BorrowedFd<'_>, ns: u64) {
     let timeout = clock::timeout(ns);
-    // An interrupted wait is an empty one: the caller loops on the clock.
+    // An interrupted wait is like a timeout: the caller checks the clock in its loop.
     let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&timeout));
 }
 

@@ -1,4 +1,4 @@
-//! Services that run where frames arrive.
+//! UDP services in XDP programs.
 
 use aya::maps::PerCpuArray;
 use aya::programs::links::FdLink;
@@ -12,13 +12,13 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR")
 /// A service in native XDP at one interface, for IPv4 (without options), IPv6 (without extension headers) and a VLAN tag.
 /// All other packets pass untouched.
 ///
-/// The program goes when this is dropped, or when the process ends, however that happens.
+/// The program is detached when this is dropped or when the process ends, for whatever reason.
 ///
-/// On a veth, its being there lets the other end send XDP frames. Its own replies are XDP frames,
-/// too: they arrive only if the other end has an XDP program as well; GRO alone is not enough for
-/// XDP_TX (Linux 6.18, drivers/net/veth.c, `veth_xdp_flush`). Where a socket of the other end
-/// sends, switch off its checksum offload (`ethtool -K IF tx off`): otherwise the request leaves
-/// the veth without a finished checksum, and so would the reply.
+/// On a veth, the attached program lets the other end send XDP frames. Its own replies are XDP
+/// frames, too: they arrive only if the other end has an XDP program as well; GRO alone is not
+/// enough for XDP_TX (Linux 6.18, drivers/net/veth.c, `veth_xdp_flush`). If a socket of the other
+/// end sends, switch off its checksum offload (`ethtool -K IF tx off`): otherwise the request and
+/// the reply leave the veth without a complete checksum.
 #[derive(Debug)]
 pub struct XdpService {
     ebpf: Ebpf,
@@ -40,16 +40,16 @@ pub struct XdpBuilder {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct XdpAccount {
     pub received: u64,
-    /// Datagrams returned as they came.
+    /// Datagrams returned unchanged.
     pub answered: u64,
-    /// Datagrams not answered: by a sink, all of them.
+    /// Datagrams not answered; a sink answers none.
     pub dropped: u64,
-    /// Datagrams returned with a changed byte and a right checksum.
+    /// Datagrams returned with a changed byte and a valid checksum.
     pub corrupted: u64,
 }
 
 impl XdpService {
-    /// Returns each datagram to where it came from (XDP_TX), but for the faults it is given.
+    /// Returns each datagram to its sender (XDP_TX), except for configured faults.
     pub fn reflector() -> XdpBuilder {
         XdpBuilder::new("reflect")
     }
@@ -84,29 +84,29 @@ impl XdpBuilder {
         XdpBuilder { program, port: 0, shortest_payload: 0, drop_every: 0, corrupt_every: 0 }
     }
 
-    /// Serves datagrams to this port only; to any if not set.
+    /// Serves only datagrams to this port; without it, to any port.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Leaves datagrams with a shorter payload alone: they go where they would without it.
+    /// Passes datagrams with a shorter payload to the network stack.
     #[must_use]
     pub fn shortest_payload(mut self, bytes: u16) -> Self {
         self.shortest_payload = bytes.into();
         self
     }
 
-    /// Answers every `nth` datagram not at all; each CPU counts its own.
+    /// Does not answer every `nth` datagram, counted per CPU.
     #[must_use]
     pub fn drop_every(mut self, nth: u64) -> Self {
         self.drop_every = nth;
         self
     }
 
-    /// Damages every `nth` datagram that is not dropped and has two bytes of payload; each CPU counts its own. The
-    /// checksum is made right again, so that the damage arrives.
+    /// Damages every `nth` datagram that is not dropped and has two bytes of payload, counted per
+    /// CPU. The checksum is corrected, so that the damaged datagram arrives.
     #[must_use]
     pub fn corrupt_every(mut self, nth: u64) -> Self {
         self.corrupt_every = nth;
@@ -116,8 +116,8 @@ impl XdpBuilder {
     /// Loads the program and attaches it to `interface` in the calling thread's network namespace.
     ///
     /// # Errors
-    /// No such interface, no native XDP there, another program there (which stays), or no privilege for it (CAP_BPF and
-    /// CAP_NET_ADMIN).
+    /// The interface does not exist, has no native XDP, or already has a program (which stays), or
+    /// the process has no privilege (CAP_BPF and CAP_NET_ADMIN).
     pub fn attach(self, interface: &str) -> Result<XdpService, ReflectorError> {
         let what = "cannot load an XDP service";
         let mut ebpf = EbpfLoader::new()
@@ -134,7 +134,7 @@ impl XdpBuilder {
         let what = format!("cannot attach an XDP service to {interface}");
         let id = program.attach(interface, XdpMode::Driver).map_err(|e| ReflectorError::xdp(&what, e))?;
         let link = program.take_link(id).map_err(|e| ReflectorError::xdp(&what, e))?;
-        // A link that is no file would outlive the process.
+        // A link without a file descriptor would outlive the process.
         let link = FdLink::try_from(link).map_err(|e| ReflectorError::xdp(&what, e))?;
         Ok(XdpService { ebpf, _link: link })
     }

@@ -12,7 +12,7 @@ const OF_LOCKS: &str = "bpf_prog_ bpf_trace_run __bpf_trace_ bpf_get_stackid __t
      __down_read __down_write __down_common ___down_common __down down_interruptible down_timeout \
      down_killable percpu_down_ __percpu_down_ rt_spin_lock rt_mutex_";
 
-/// Prefixes of entry functions: frames outside of these are the same for all, or unrelated.
+/// Prefixes of entry functions. Functions outside of them are the same in all stacks, or unrelated.
 const BEGINNINGS: &str = "handle_softirqs __do_softirq do_softirq do_syscall_64 entry_SYSCALL_ asm_ common_interrupt sysvec_ el0 \
      el1 invoke_syscall kthread ret_from_fork do_idle";
 

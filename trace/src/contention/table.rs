@@ -10,10 +10,10 @@ use super::{LockContention, LockKind, WaitSite};
 use crate::flame::spots::TABLE;
 use crate::symbols::{KernelSymbols, source_name};
 
-/// Part of the name with paravirtual spinlocks, when every wait has the tracepoints.
+/// Part of the stack with paravirtual spinlocks, whose waits all pass the tracepoints.
 const PARAVIRTUAL: &str = "__pv_queued_spin_lock_slowpath";
 
-/// Adds up the CPUs.
+/// Adds up the counters of all CPUs.
 pub(super) fn made(
     counted: &ContentionCounts,
     symbols: &KernelSymbols,

@@ -72,7 +72,7 @@ impl AccountInput<'_> {
         let told = &span.told;
         let (mut in_ksoftirqd, mut in_threads) = (0, 0);
         let (mut for_packets, mut for_others) = (InterruptCounts::default(), InterruptCounts::default());
-        // Those that came in no thread's time.
+        // Interrupts that came in no thread's time.
         let mut idle = [told.totals.packet_irqs, told.totals.other_irqs];
         for (_, turns) in threads.iter().filter(|(key, _)| key.cpu == cpu) {
             idle = [idle[0].minus(&turns.taken.packet_irqs), idle[1].minus(&turns.taken.other_irqs)];

@@ -1,8 +1,8 @@
-//! User and system time of threads by the kernel's account, as top shows it.
+//! User and system time of threads as the kernel accounts it and `top` shows it.
 //!
-//! `/proc/PID/task/TID/stat` has both in ticks of `USER_HZ`; their sum is the scheduler's exact
-//! one, rounded (kernel/sched/cputime.c, `cputime_adjust`, Linux 6.18). Unless the kernel was built
-//! with `CONFIG_IRQ_TIME_ACCOUNTING`, interrupts and softirqs are included.
+//! `/proc/PID/task/TID/stat` contains both in ticks of `USER_HZ`; their sum is the scheduler's
+//! exact run time, rounded (kernel/sched/cputime.c, `cputime_adjust`, Linux 6.18). Unless the
+//! kernel was built with `CONFIG_IRQ_TIME_ACCOUNTING`, interrupts and softirqs are included.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -57,12 +57,12 @@ impl AccountedTimes {
         accounted
     }
 
-    /// Why no thread is known, if so.
+    /// The reason why no thread is known, if so.
     pub(super) fn why(&self) -> Option<&str> {
         self.why.as_deref()
     }
 
-    /// Moves on to a window between these times.
+    /// Starts the next window, which has these times.
     pub(super) fn next(&mut self, begin: Instant, end: Instant) {
         self.windows += 1;
         self.begin = begin;

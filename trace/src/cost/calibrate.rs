@@ -45,7 +45,7 @@ impl CostCalibration {
     }
 
     /// The thread started a little later and ended a little earlier than the trace, and did the
-    /// same in between, so shares are compared with shares.
+    /// same work in between. Therefore shares of time are compared, not times.
     fn of(cpu: u32, spun: &SpinResult, cost: &CostReport) -> Option<Self> {
         let of_cpu = cost.cpus.iter().find(|cost| cost.cpu == cpu)?;
         let thread = cost.victims.iter().find(|victim| victim.tid == spun.tid)?;

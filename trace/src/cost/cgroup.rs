@@ -13,8 +13,8 @@ pub(super) fn path(host: &Host, pid: u32) -> Known<String> {
     }
 }
 
-// One line per hierarchy: number, controllers and path separated by colons; number 0 is the
-// unified one (cgroups(7)). If that is unused, containers are in version 1, with the longest path.
+// One line per hierarchy: number, controllers and path separated by colons; number 0 is the unified
+// hierarchy (cgroups(7)). If it is unused, containers use version 1, with the longest path.
 pub(super) fn of(text: &str) -> Option<String> {
     let lines = text.lines().filter_map(|line| {
         let (number, rest) = line.split_once(':')?;

@@ -23,8 +23,8 @@ use crate::call::CallOverhead;
 use crate::programs::RunCounting;
 use crate::window;
 
-// Programs are timed for this part of the measurement, and no longer than this, because timing
-// costs time.
+// Programs are timed for one in this many parts of the measurement, and no longer than this time,
+// because timing costs CPU time.
 const TIMED_PART: u32 = 5;
 const TIMED_AT_MOST: Duration = Duration::from_millis(250);
 
@@ -38,13 +38,13 @@ const CALM: u32 = 3;
 /// Time of an expensive interrupt in a virtual machine outside the tracepoints, ns.
 const DEAR_INTERRUPT_NS: f64 = 20e3;
 
-/// Share of a CPU from which on that time is measured on this one.
+/// Interrupt time outside the tracepoints is measured if it may exceed this share of a CPU.
 const WORTH_MEASURING: f64 = 0.005;
 
 const FEW_INTERRUPTS: &str = "so few interrupts came that it does not matter";
 
-// Windows move within their period, so that nothing periodic is always in them or never: the
-// golden ratio covers all places evenly.
+// Windows move within their period, so that periodic work is neither always in a window nor never:
+// the golden ratio covers all positions evenly.
 const NEXT_PLACE: f64 = 0.618_033_988_749_895;
 
 /// Attached until it is dropped.
@@ -97,7 +97,7 @@ impl CostReport {
 }
 
 impl CostSession {
-    /// Starts to count on these CPUs, or on all that are online.
+    /// Starts to count on these CPUs, or on all online CPUs.
     ///
     /// # Errors
     /// As [`CostReport::observe`], and if the list of CPUs cannot be read.
@@ -105,7 +105,7 @@ impl CostSession {
         Self::begin(host, cpus, false)
     }
 
-    /// The same, and charges time and packets to [`CostReport::paths`].
+    /// Like [`CostSession::start`], and charges time and packets to [`CostReport::paths`].
     ///
     /// # Errors
     /// As [`CostSession::start`].
@@ -137,7 +137,7 @@ impl CostSession {
             Err(error) => (None, Err(format!("the kernel does not time programs here: {error}"))),
         };
         tracer.attach()?;
-        // Before this, softirqs end that were running.
+        // During this work the softirqs end that were running when the programs were attached.
         let accounted = AccountedTimes::begin(host);
         notes.extend(accounted.why().map(|why| format!("what top shows is unknown: {why}")));
         let kernel = KernelCpuTimes::observe(host);
@@ -172,15 +172,15 @@ impl CostSession {
         })
     }
 
-    /// Keeps programs attached all the time, at any cost.
+    /// Keeps programs attached all the time, even if they exceed the budget.
     #[must_use]
     pub fn exact(self) -> Self {
         Self { is_exact: true, ..self }
     }
 
     /// Waits until the time is over or `stop` returns true, with programs attached for as much of
-    /// the time as the budget allows. They are timed only in the first part of the first wait;
-    /// without a wait, until the first reading, and they stay attached.
+    /// the time as the budget allows. They are timed only in the first part of the first wait.
+    /// Without a wait they are timed until the first reading, and stay attached.
     ///
     /// # Errors
     /// [`TraceError::Kernel`] if they cannot be attached again.
@@ -206,7 +206,7 @@ impl CostSession {
         Ok(())
     }
 
-    // A window and the pauses around it; `None` if too little time is left.
+    // A window and the pauses around it. If too little time is left for a window, waits only.
     fn period(&mut self, left: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
         let takes = self.pace.window() + LEAD_IN;
         let Some(around) = PERIOD.min(left).checked_sub(takes) else {
@@ -241,8 +241,8 @@ impl CostSession {
         }
         let point = self.tracer.tell()?;
         let ns_a_run = self.ns_a_run.value().copied();
-        // With permanent attachment a window goes on from reading to reading, and its last part
-        // counts.
+        // While programs are always attached, a window continues from reading to reading, and only
+        // its last part counts.
         let from = if self.pace == TracePace::Always { &self.last } else { begin };
         let mut pace = self.pace.for_rates(&windows::rates(from, &point, ns_a_run));
         self.samples.extend(windows::ns_a_packet(from, &point));
@@ -277,7 +277,7 @@ impl CostSession {
         self.tracer.detach(matches!(self.pace, TracePace::Windows { with_irqs: true, .. }))
     }
 
-    /// Adds the counters of one pace to the rest.
+    /// Adds the counters of one pace to the other counters.
     fn end_stretch(&mut self) -> Result<(), TraceError> {
         let tables = self.tracer.tables()?;
         let next = TraceWindow::begin(ThreadTables::default());
@@ -415,8 +415,8 @@ fn online(host: &Host) -> Result<CpuSet, TraceError> {
     Ok(CpuSet::from_list(&text).map_err(|error| garbled(error.to_string()))?)
 }
 
-/// Interrupts of all visible network devices. Others, as in other network namespaces, are
-/// recognized by the NET_RX that follows.
+/// Interrupts of all visible network devices. Interrupts of other devices, for example in other
+/// network namespaces, are recognized by the NET_RX that follows.
 fn nic_irqs(host: &Host) -> Vec<u32> {
     let names = host.list("/sys/class/net").unwrap_or_default();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

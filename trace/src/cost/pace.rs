@@ -1,39 +1,38 @@
 //! The part of the time for which programs are attached.
 //!
-//! With many short softirqs the program calls alone use some percent of a CPU. They are then
-//! attached in windows only, so rarely that the measurement stays below [`BUDGET`] of each CPU, and
-//! the windows are extrapolated.
+//! With many short softirqs the program calls alone use some percent of a CPU. Programs are then
+//! attached only in windows, and the windows are extrapolated. The windows are so rare that the
+//! measurement stays below [`BUDGET`] of each CPU.
 
 use std::time::Duration;
 
 // Limit of the measurement's share of the busiest CPU.
 pub(super) const BUDGET: f64 = 0.01;
 
-/// From window to window.
+/// Length of the period that contains one window.
 pub(super) const PERIOD: Duration = Duration::from_millis(500);
 
 // From attaching programs to counting. Afterwards the context of a CPU is known: softirqs that
 // began before have ended. NET_RX, the longest, ends after `netdev_budget_usecs`, two ticks by
 // default (8 ms at 250 Hz; net/core/hotdata.c and `net_rx_action` of net/core/dev.c, Linux 6.18).
-// The rest of a longer one counts as its thread's own time.
+// The rest of a longer softirq counts as its thread's own time.
 pub(super) const LEAD_IN: Duration = Duration::from_millis(10);
 
-// Windows are one in this many parts of the time; the first within the budget is used. Fewer would
-// be too uncertain.
+// A window is one in this many parts of the period. The largest window within the budget is used;
+// windows below the smallest would be too uncertain.
 const PARTS: [u32; 5] = [2, 4, 8, 16, 32];
 
-// Budget share for attaching programs for more of the time, so that the pace does not go back and
-// forth.
+// Share of the budget that more attached time may use, so that the pace does not go back and forth.
 const SURE: f64 = 0.7;
 
-// Time per run if the kernel does not report it, ns: about the value of machines that do.
+// Time per run if the kernel does not report it, ns: about the value of machines that report it.
 const USUAL_NS: f64 = 150.0;
 
 /// The part of the time for which programs are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TracePace {
     Always,
-    /// One in this many parts, for interrupt programs as well or not.
+    /// Windows of one in `one_in` parts of the time. `with_irqs`: for interrupt programs as well.
     Windows {
         one_in: u32,
         with_irqs: bool,
@@ -43,7 +42,7 @@ pub(super) enum TracePace {
 /// Program runs per second on a CPU while they are attached.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ProgramRates {
-    /// Without those of interrupts.
+    /// Without runs of interrupt programs.
     pub(super) often: f64,
     pub(super) irqs: f64,
     pub(super) ns_a_run: Option<f64>,
@@ -84,7 +83,7 @@ impl TracePace {
         }
     }
 
-    /// Without its lead-in.
+    /// The length of a window without its lead-in.
     pub(super) fn window(self) -> Duration {
         PERIOD.mul_f64(self.part())
     }

@@ -1,4 +1,4 @@
-//! Cost by path: from the device where packets came in to the last one that sent them.
+//! Cost by path: from the device where packets came in to the last device that sent them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ struct DevicePair {
     is_entry: bool,
 }
 
-/// The names of devices, and who is at their other ends.
+/// The names of devices, and the owners of their other ends.
 pub(super) struct PathNames {
     /// Inode of the own network namespace.
     own: Option<u32>,
@@ -79,7 +79,7 @@ pub(super) fn paths(
         let PathOn { network, ingress, egress, is_entry, .. } = *key;
         sums.entry(DevicePair { network, ingress, egress, is_entry }).or_default().add(time);
     }
-    // A container's side of a veth pair goes on with the packets that the host sent by its own.
+    // The packets that the host sent by its end of a veth pair continue at the container's end.
     let ends: Vec<(DevicePair, u32)> = sums
         .keys()
         .filter(|pair| !pair.is_entry)
@@ -131,7 +131,7 @@ pub(super) fn paths(
     paths
 }
 
-/// Time of the machine's vhost threads, without what packets took from them.
+/// Time of the machine's vhost threads, without the time that packets took from them.
 fn vhost_ns(victims: &[CostVictim], pid: u32) -> u64 {
     let name = format!("vhost-{pid}");
     let threads = victims.iter().filter(|victim| victim.comm == name);

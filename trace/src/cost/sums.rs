@@ -119,7 +119,7 @@ impl CostVictim {
         self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
     }
 
-    /// Taken by packets: from its turns, and by threads that preempted it.
+    /// Time that packets took: from the thread's turns, and by threads that preempted it.
     pub fn lost_ns(&self) -> u64 {
         self.taken_ns + self.displaced_ns
     }
@@ -156,7 +156,7 @@ impl VictimGroup {
         self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
     }
 
-    /// Taken by packets: from their turns, and by threads that preempted them.
+    /// Time that packets took: from the threads' turns, and by threads that preempted them.
     pub fn lost_ns(&self) -> u64 {
         self.taken_ns + self.displaced_ns
     }

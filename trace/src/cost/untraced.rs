@@ -26,16 +26,16 @@ use crate::gaps::ClockGaps;
 use crate::{TraceError, sys};
 
 const BURSTS: usize = 10;
-// Fewer are too uncertain.
+// Fewer bursts are too uncertain.
 const FEWEST_BURSTS: usize = 4;
-/// Uncertainty, as a share, above which the bursts met a hypervisor that lent the CPU to others.
+/// Uncertainty, as a share, above which the hypervisor must have lent the CPU to other guests.
 const MOST_DOUBT: f64 = 0.3;
 /// Uncertainty that is accepted in any case.
 const LITTLE_DOUBT_NS: f64 = 2_000.0;
 const BURST: Duration = Duration::from_millis(2);
-// Between bursts, in which other threads do not run on the CPU.
+// The time between bursts, because during a burst other threads do not run on the CPU.
 const PAUSE: Duration = Duration::from_millis(6);
-/// Between interrupts: longer than one takes.
+/// The time between interrupts: longer than an interrupt takes.
 const SPACING: Duration = Duration::from_micros(80);
 /// Wait for the other thread.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -70,7 +70,7 @@ pub(super) struct UntracedTime {
 }
 
 impl UntracedIrq {
-    /// For these interrupts. Unknown kinds are left out.
+    /// Untraced time of these interrupts. Kinds with unknown time are left out.
     pub(super) fn of(&self, interrupts: &InterruptCounts) -> UntracedTime {
         let mut sum = UntracedTime::default();
         let external = interrupts.by_cpu + interrupts.by_device;
@@ -180,12 +180,12 @@ fn of_cpu(tracer: &CostTracer, cpu: u32) -> Result<io::Result<(u32, Vec<ClockGap
             }
         }
     });
-    // Works less reliably without.
+    // Without real-time priority the measurement is less reliable.
     let is_real_time = sys::set_real_time(true).is_ok();
     let sent = send(tracer, cpu, &stage);
     stage.store(END, Ordering::Relaxed);
     if is_real_time {
-        // It was allowed just before.
+        // The kernel allowed the change of priority just before.
         let _ = sys::set_real_time(false);
     }
     let ended = thread.join();
@@ -225,7 +225,7 @@ fn on<T: Send + 'static>(
 ) -> thread::JoinHandle<io::Result<(u32, T)>> {
     thread::spawn(move || {
         pin(cpu)?;
-        // Without it, other threads may interrupt, which is visible.
+        // Without real-time priority, other threads may interrupt, which is visible.
         let _ = sys::set_real_time(true);
         Ok((gettid().as_raw_nonzero().get().unsigned_abs(), work()?))
     })

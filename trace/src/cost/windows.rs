@@ -14,7 +14,8 @@ use super::tracer::TracePoint;
 const FEWEST: usize = 4;
 
 // Student's distribution: the true mean is within this many standard errors of a sample mean, 19
-// times out of 20. From 4 samples on, by degrees of freedom less three; for more the last.
+// times out of 20. By degrees of freedom less three, from 4 samples on; the last value for more
+// samples.
 const STUDENT: [f64; 8] = [3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.2];
 
 pub(super) fn student(samples: usize) -> f64 {
@@ -40,7 +41,7 @@ impl TraceWindow {
         self.windows == 0
     }
 
-    /// Adds a window. A CPU that went offline or online in it is left out.
+    /// Adds a window. A CPU that went offline or online in the window is left out.
     pub(super) fn add(&mut self, begin: &TracePoint, end: &TracePoint) {
         self.windows += 1;
         for (cpu, told) in window(begin, end) {

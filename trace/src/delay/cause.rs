@@ -58,7 +58,7 @@ pub(super) struct CauseFinder<'w> {
 }
 
 impl CauseFinder<'_> {
-    /// What most of a stage's time went to.
+    /// The cause of most of a stage's time.
     pub(super) fn cause(&self, record: &DelayRecord, stage: DelayStage) -> DelayCause {
         let (from, to) = (record.points[stage as usize], record.points[stage as usize + 1]);
         let mut sums: BTreeMap<DelayCause, u64> = BTreeMap::new();
@@ -95,7 +95,7 @@ impl CauseFinder<'_> {
         }
     }
 
-    /// `server`: the thread whose own time this may be.
+    /// `server`: the thread that counts as the server if it runs.
     fn add_cpu(
         &self,
         sums: &mut BTreeMap<DelayCause, u64>,

@@ -18,13 +18,13 @@ use super::record::DelayRecord;
 use super::requests;
 use crate::TraceError;
 
-// In which the rate of events is measured.
+// Length of the window in which the rate of events is measured.
 const PROBE: Duration = Duration::from_millis(20);
 const PROBE_EVENTS: u64 = 16 * 1024;
-// Room for a burst, and the part of the available memory that a trace may take.
+// Room for a burst of events, and the part of the available memory that a trace may use.
 const BURST: f64 = 2.0;
 const MEMORY_PART: f64 = 0.25;
-// Of an event in this process, and in the document.
+// Bytes of an event in this process and in the document.
 const DECODED_BYTES: f64 = 320.0;
 const FEWEST_EVENTS: f64 = 4096.0;
 
@@ -44,7 +44,7 @@ impl DelayTrace {
     ///
     /// # Errors
     /// [`TraceError::TooLarge`] if the events of such a window do not fit into a quarter of the
-    /// available memory at the present rate, and as [`super::DelaySession::start`].
+    /// available memory at the present rate, and the errors of [`super::DelaySession::start`].
     pub fn record(host: &Host, port: u16, duration: Duration) -> Result<Self, TraceError> {
         let probe = {
             let mut tracer = DelayTracer::load(port, PROBE_EVENTS)?;
@@ -80,7 +80,7 @@ impl DelayTrace {
         self.window.events.len()
     }
 
-    /// Events without room.
+    /// Events for which the tables had no room.
     pub fn lost_events(&self) -> u64 {
         self.window.lost
     }
@@ -88,7 +88,7 @@ impl DelayTrace {
     /// Writes the JSON document.
     ///
     /// # Errors
-    /// Of the writer.
+    /// Errors of the writer.
     pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
         let mut writer = ChromeWriter { to, begin: self.window.begin, written: 0 };
         writer.to.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;

@@ -36,7 +36,7 @@ pub(super) enum EventKind {
     PollEnd {
         packets: u16,
     },
-    /// To thread `next`, with its name.
+    /// A switch to thread `next`, with its name.
     Switch {
         sleeps: bool,
         next: u32,
@@ -48,7 +48,7 @@ pub(super) enum EventKind {
     RequestSent {
         buffer: u64,
     },
-    /// `packets`: as many as GRO merged, 0 if it merged none.
+    /// `packets`: the number of packets that GRO merged, 0 if it merged none.
     Received {
         buffer: u64,
         client: ClientTag,
@@ -83,7 +83,7 @@ pub(super) struct TraceEvent {
 }
 
 impl TraceEvent {
-    /// `None` for a place that no event was written to.
+    /// `None` for a slot without an event.
     pub(super) fn decode(cpu: u32, words: [u64; EVENT_WORDS]) -> Option<Self> {
         let [at, head, one, other] = words;
         let (low, number) = halves(head);
@@ -117,7 +117,7 @@ pub(super) struct RecordedWindow {
     pub(super) end: u64,
     pub(super) events: Vec<TraceEvent>,
     pub(super) stacks: Vec<StackSample>,
-    /// Events without room, and those of the CPU that had most.
+    /// Events without room, and the number of all events of the CPU that had most.
     pub(super) lost: u64,
     pub(super) most_on_a_cpu: u64,
 }

@@ -17,7 +17,7 @@ pub enum PortPlace {
 }
 
 impl PortPlace {
-    /// Looks in the calling thread's network namespace, then in those of all processes.
+    /// Looks in the calling thread's network namespace, then in the namespaces of all processes.
     pub fn find(host: &Host, port: u16) -> Self {
         if is_open(host, "/proc/thread-self/net", port) {
             return Self::Here;

@@ -1,4 +1,4 @@
-//! Loads the BPF programs and reads what they recorded.
+//! Loads the BPF programs and reads the recorded events.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,9 @@ static OBJECT: &[u8] =
 /// `CHUNK_EVENTS` in bpf/delay.bpf.c.
 pub(super) const CHUNK_EVENTS: u64 = 1024;
 const CHUNK_WORDS: usize = 1024 * EVENT_WORDS;
-/// Interval of the check for room.
+/// Interval at which the free room is checked.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// Of an event in the kernel.
+/// Size of an event in the kernel.
 pub(super) const EVENT_BYTES: u64 = 32;
 
 const fn at(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
@@ -117,7 +117,7 @@ impl DelayTracer {
         }
         self.set_recording(0)?;
         let end = monotonic_ns();
-        // Programs that saw an open window have written their event by then.
+        // Until programs that saw an open window have written their event.
         std::thread::sleep(Duration::from_micros(200));
         self.read(begin, end)
     }
@@ -163,10 +163,11 @@ impl DelayTracer {
                 let here = usize::try_from((kept - chunk * CHUNK_EVENTS).min(CHUNK_EVENTS)).unwrap_or(0);
                 let (events, _) = words.as_chunks::<EVENT_WORDS>();
                 let events = events.iter().take(here).filter_map(|words| TraceEvent::decode(cpu, *words));
-                // A place that was taken and not written yet has the event of an earlier window.
+                // A slot that was reserved but not written yet contains an event of an earlier
+                // window.
                 window.events.extend(events.filter(|event| event.at >= begin));
             }
-            // What follows on other CPUs cannot be understood without this one.
+            // Later events of other CPUs cannot be understood without the events of this CPU.
             if let (true, Some(last)) = (written > kept, window.events.last()) {
                 window.end = window.end.min(last.at);
             }

@@ -42,7 +42,7 @@ pub struct DelayRecord {
     pub transmit_cpu: u32,
     /// Kernel address of the socket.
     pub socket: u64,
-    /// Thread that read it, and thread that sent the reply.
+    /// Thread that read the request, and thread that sent the reply.
     pub reader: u32,
     pub replier: u32,
     /// Index of the interface of the reply.

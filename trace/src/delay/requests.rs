@@ -1,9 +1,10 @@
 //! Joins events to requests.
 //!
 //! Buffers are known by their address from the client's interface to the socket. None of the
-//! kernel's tracepoints tells which datagram a call read, so that is settled by the order of the
-//! socket's queue and by the number of datagrams that wait behind it. A reply belongs to the
-//! request of its client with the same first two bytes (the ID of DNS), or else to the oldest one.
+//! kernel's tracepoints reports which datagram a call read. Therefore the order of the socket's
+//! queue, and the number of datagrams that wait behind it, decide. A reply belongs to the request
+//! of its client with the same first two bytes (the ID of DNS), otherwise to the client's oldest
+//! request.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -31,9 +32,9 @@ struct OpenRequest {
 #[derive(Debug, Default)]
 struct ReceiveState {
     irq: Option<u64>,
-    // Since when NET_RX is wanted.
+    // Time since which NET_RX is raised.
     raised: Option<u64>,
-    /// Since when it was wanted, and runs.
+    /// Time at which NET_RX was raised, and at which it began to run.
     run: Option<(u64, u64)>,
     // End of the last poll, in this run or turn.
     polled: Option<u64>,
@@ -45,22 +46,23 @@ struct ReceiveState {
 
 #[derive(Debug, Default)]
 struct SocketQueue {
-    /// `None` for datagrams whose way was not seen.
+    /// `None` for datagrams whose path was not seen.
     known: VecDeque<Option<OpenRequest>>,
-    /// Those before, from before the window.
+    /// Number of datagrams ahead of `known`, which arrived before the window.
     unknown: u64,
     was_read: bool,
 }
 
 impl SocketQueue {
-    /// Takes the datagram that was read while `waiting` were behind it.
+    /// Removes and returns the datagram that was read while `waiting` datagrams were behind it.
     fn read(&mut self, waiting: u64) -> Option<OpenRequest> {
         let known = |queue: &Self| u64::try_from(queue.known.len()).unwrap_or(u64::MAX);
         if !self.was_read {
             self.unknown = (waiting + 1).saturating_sub(known(self));
             self.was_read = true;
         }
-        // More than there can be: some left otherwise, or another thread has read them.
+        // More datagrams than the socket can have: some left otherwise, or another thread read
+        // them.
         while self.unknown + known(self) > waiting + 1 {
             if self.unknown > 0 {
                 self.unknown -= 1;
@@ -82,7 +84,7 @@ pub(super) struct MatchedRequests {
     pub(super) records: Vec<DelayRecord>,
     /// Datagrams that entered IP.
     pub(super) received: u64,
-    /// Reads whose datagram is known, and all.
+    /// Reads whose datagram is known, and all reads.
     pub(super) known_reads: u64,
     pub(super) reads: u64,
     pub(super) replies: u64,
@@ -155,7 +157,7 @@ pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
                     match arriving.get_mut(buffer) {
                         Some(first) if first.merged > 0 => {
                             request = Some(*first);
-                            // Only the bytes of the first one were seen.
+                            // Only the bytes of the first packet were seen.
                             first.tag = u64::MAX;
                             first.merged -= 1;
                         }

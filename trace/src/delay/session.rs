@@ -30,7 +30,7 @@ const FIRST: Duration = Duration::from_millis(50);
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-// Events of a CPU for which there is room: 4 MB, less where CPUs are many.
+// Room for events per CPU: 4 MB, less if there are many CPUs.
 const MOST_EVENTS: u64 = 128 * 1024;
 const MOST_BYTES: u64 = 128 << 20;
 
@@ -59,7 +59,7 @@ impl DelaySession {
     /// Loads the programs for a port of the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`TraceError`] if this kernel lacks a tracepoint or the process a privilege.
+    /// [`TraceError`] if this kernel lacks a tracepoint or the process lacks a privilege.
     pub fn start(host: &Host, port: u16) -> Result<Self, TraceError> {
         let room = MOST_BYTES / EVENT_BYTES / possible_cpus()?;
         Self::with_room(host, port, room.min(MOST_EVENTS))
@@ -86,15 +86,15 @@ impl DelaySession {
         })
     }
 
-    /// With another limit than [`DELAY_BUDGET`].
+    /// Uses another limit than [`DELAY_BUDGET`].
     pub fn with_budget(self, budget: f64) -> Self {
         Self { budget, ..self }
     }
 
-    /// Records one window, and returns its requests and for how long to pause until the next.
+    /// Records one window, and returns its requests and the pause until the next window.
     ///
     /// # Errors
-    /// [`TraceError`] of the kernel.
+    /// [`TraceError`] from the kernel.
     pub fn turn(&mut self, host: &Host) -> Result<(Vec<DelayRecord>, Duration), TraceError> {
         let begun = window::thread_ns();
         let window = self.record(self.window)?;
@@ -107,10 +107,11 @@ impl DelaySession {
         self.program_seconds += programs;
         self.process_seconds += process;
         let elapsed = window.seconds();
-        // No pause follows the last window, which the others make up for.
+        // No pause follows the last window, so the other pauses are longer.
         let pause = ((programs + process) / (self.budget * 0.7) - elapsed).max(0.0);
         let pause = Duration::from_secs_f64(pause.min(LONGEST_PAUSE.as_secs_f64()));
-        // As long as there is room for, and half as long where that would be a long pause.
+        // The next window is as long as the room permits, or half as long if the pause would be
+        // long.
         let room = self.tracer.events_per_cpu() as f64 * 0.7 / window.most_on_a_cpu.max(1) as f64;
         let longest = if pause > LONGEST * 2 { self.window / 2 } else { self.window * 2 };
         self.window = self.window.mul_f64(room.min(64.0)).min(longest).clamp(SHORTEST, LONGEST);
@@ -205,7 +206,7 @@ impl DelaySession {
         let ran = self.tracer.runs()?;
         self.timed_runs = ran.runs;
         if ran.runs > 0 {
-            // Per event, with the runs that found nothing to record.
+            // Per event, including the runs that found nothing to record.
             let events = (self.summary.events + u64::try_from(window.events.len()).unwrap_or(0)).max(1);
             let runs = ran.runs as f64 / events as f64;
             self.run_ns = Known::Value(self.tracer.run_ns(ran) * runs.max(1.0));
@@ -213,7 +214,7 @@ impl DelaySession {
         Ok(window)
     }
 
-    // Stacks are left out from a failure of the sampler on.
+    // After a failure of the sampler, windows have no stacks.
     fn record_with_stacks(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
         let begun = match &mut self.sampler {
             Known::Value(sampler) => sampler.enable(),

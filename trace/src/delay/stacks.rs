@@ -10,7 +10,7 @@ use crate::flame::sample::{kernel_addresses, time_a_clock_sample};
 /// Samples per second: not a divisor of tick rates.
 const FREQUENCY_HZ: u64 = 1_999;
 const RING_BYTES: usize = 256 << 10;
-/// Functions of a stack.
+/// Largest number of functions per stack.
 const DEEPEST: u16 = 24;
 
 /// Kernel functions of a CPU at a moment, innermost first.
@@ -25,7 +25,7 @@ pub(super) struct StackSample {
 /// A disabled sampler for each online CPU.
 pub(super) struct StackSampler {
     samplers: Vec<(u32, Sampler)>,
-    /// Time of a sample.
+    /// CPU time per sample.
     pub(super) sample_ns: f64,
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Debug for StackSampler {
 }
 
 impl StackSampler {
-    /// Unknown where perf events are not permitted.
+    /// Unknown if perf events are not permitted.
     pub(super) fn open(host: &Host) -> Known<Self> {
         let opened = || -> std::io::Result<Self> {
             let online = host.read("/sys/devices/system/cpu/online").map_err(std::io::Error::other)?;
@@ -52,7 +52,7 @@ impl StackSampler {
         self.samplers.iter_mut().try_for_each(|(_, sampler)| sampler.enable())
     }
 
-    /// Stops, and returns the samples in the kernel.
+    /// Stops sampling, and returns the samples that are in the kernel.
     pub(super) fn take(&mut self) -> std::io::Result<Vec<StackSample>> {
         let mut samples = Vec::new();
         for (cpu, sampler) in &mut self.samplers {

@@ -14,13 +14,13 @@ use super::timeline::WindowTimeline;
 
 const LONGEST_NS: u64 = 60_000_000_000;
 const NET_RX: u16 = 3;
-/// Softirqs in `longest_softirqs`.
+/// Number of softirqs in `longest_softirqs`.
 const LONGEST_RUNS: usize = 5;
-/// kernel/softirq.c, the second before Linux 6.10.
+/// kernel/softirq.c; the second name before Linux 6.10.
 const SOFTIRQ_ENTRY: [&str; 2] = ["handle_softirqs", "__do_softirq"];
 
-// Part of a window's requests whose causes are looked for: the slowest of all windows are among
-// them even if windows differ.
+// Causes are looked up for the slowest one in this many requests of each window. The slowest of all
+// windows are among them even if windows differ.
 const CANDIDATES: usize = 20;
 const FEWEST_CANDIDATES: usize = 100;
 const MOST_CANDIDATES: usize = 200_000;
@@ -138,7 +138,7 @@ pub struct LongSoftirq {
     pub functions: Known<Vec<String>>,
 }
 
-/// The same with addresses.
+/// A [`LongSoftirq`] with addresses instead of names.
 #[derive(Debug)]
 struct LongRun {
     cpu: u32,
@@ -147,7 +147,7 @@ struct LongRun {
     stack: Option<Vec<u64>>,
 }
 
-/// A slow request before it is known which are the slowest.
+/// A slow request, before the slowest are known.
 #[derive(Debug, Clone)]
 struct SlowCandidate {
     end_to_end_ns: u64,
@@ -212,8 +212,8 @@ impl DelaySummary {
         }
     }
 
-    /// Adds a window and returns its requests. `name`: the name of a thread that was not switched
-    /// to in it.
+    /// Adds a window and returns its requests. `name`: the name of a thread that the window's
+    /// events do not name.
     pub(super) fn add(
         &mut self,
         window: &RecordedWindow,
@@ -282,7 +282,7 @@ impl DelaySummary {
                 EventKind::SoftirqBegin { vector } => counts.begin = Some((vector, event.at)),
                 EventKind::SoftirqEnd { vector } => {
                     let Some((begun, begin)) = counts.begin.take() else { continue };
-                    // Events without room are missing.
+                    // The events between may be missing, because there was no room.
                     if begun != vector {
                         continue;
                     }
@@ -323,7 +323,7 @@ impl DelaySummary {
         self.end_to_end.values.len()
     }
 
-    /// `squeezes`: of each CPU.
+    /// `squeezes`: by CPU.
     pub(super) fn summed(&self, squeezes: &Known<BTreeMap<u32, u64>>) -> SummedDelays {
         let mut slow: Vec<&SlowCandidate> = self.candidates.iter().collect();
         slow.sort_by_key(|slow| std::cmp::Reverse(slow.end_to_end_ns));
@@ -363,7 +363,7 @@ fn middle_stack(window: &RecordedWindow, cpu: u32, begin: u64, end: u64) -> Opti
     inside.min_by_key(|it| it.at.abs_diff(middle)).map(|it| it.addresses.clone())
 }
 
-/// Up to the function that runs softirqs: what is further out was interrupted.
+/// Names up to the function that runs softirqs: functions further out were interrupted.
 fn functions(stack: &[u64], function: &impl Fn(u64) -> Known<String>) -> Known<Vec<String>> {
     let mut names = Vec::new();
     for address in stack {
@@ -377,7 +377,7 @@ fn functions(stack: &[u64], function: &impl Fn(u64) -> Known<String>) -> Known<V
     Known::Value(names)
 }
 
-/// Most frequent first.
+/// The most frequent reason first.
 fn reasons(slow: &[&SlowCandidate]) -> Vec<SlowReason> {
     let mut groups: BTreeMap<(DelayStage, &DelayCause), Vec<u64>> = BTreeMap::new();
     for slow in slow {

@@ -1,10 +1,10 @@
-//! What ran on each CPU, and when threads ran, waited for a CPU, or slept.
+//! The work of each CPU, and the times in which threads ran, waited for a CPU, or slept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{EventKind, RecordedWindow, thread_name};
 
-/// What had a CPU.
+/// The work that used a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum CpuWork {
     /// Before its first switch in the window.
@@ -56,7 +56,7 @@ pub(super) struct WindowTimeline {
 }
 
 impl WindowTimeline {
-    /// `watched`: threads whose states are wanted.
+    /// `watched`: threads whose states are recorded.
     pub(super) fn new(window: &RecordedWindow, watched: &BTreeSet<u32>) -> Self {
         let mut timeline = Self { end: window.end, ..Self::default() };
         let mut contexts: BTreeMap<u32, CpuContext> = BTreeMap::new();
@@ -90,7 +90,7 @@ impl WindowTimeline {
                     }
                     continue;
                 }
-                // Threads that no switch in the window brought here.
+                // A thread that was on the CPU before the first switch in the window.
                 EventKind::Read { thread, .. } if context.thread.is_none() => {
                     context.thread = Some(thread);
                     if watched.contains(&thread) {

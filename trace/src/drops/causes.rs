@@ -12,7 +12,7 @@ pub(super) struct LossCause {
     pub(super) name: &'static str,
     /// One line.
     pub(super) what: &'static str,
-    // Empty if nothing need be done.
+    // Empty if nothing needs to be done.
     pub(super) remedy: &'static str,
     /// The doctor rule about its cause.
     pub(super) finding: Option<&'static str>,
@@ -24,7 +24,7 @@ pub(super) struct StagedCause {
     pub(super) cause: &'static LossCause,
 }
 
-/// Packets that the queue of a tap or tun device had no room for.
+/// Packets dropped because the queue of a tap or tun device was full.
 pub(super) const TAP_FULL: &str = "tap-full";
 
 /// Packets that a device did not accept.

@@ -91,7 +91,7 @@ impl AccountingPath {
         self.unaccounted() == 0
     }
 
-    /// Packets into the first stage with a known number, plus certain losses before.
+    /// Packets into the first stage with a known number, plus certain losses in earlier stages.
     pub fn packets_in(&self) -> Option<u64> {
         let known = self.stages.iter().position(|entry| entry.packets_in.value().is_some())?;
         let lost = self.stages[..known].iter().map(StageEntry::lost).fold(0, u64::saturating_add);

@@ -1,7 +1,7 @@
 //! Names of the kernel's drop reasons.
 //!
 //! The numbers of `enum skb_drop_reason` differ between kernels, so the names are read from the
-//! type information (BTF) of the running one. The format is that of Documentation/bpf/btf.rst,
+//! type information (BTF) of the running kernel. The format is that of Documentation/bpf/btf.rst,
 //! Linux 6.18.
 
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ pub fn names(btf: &[u8]) -> Option<BTreeMap<u32, String>> {
     None
 }
 
-// Bytes after the header of a type; `None` for an unknown kind, after which nothing can be found.
+// Bytes after the header of a type; `None` for an unknown kind, because its length is unknown.
 fn members_length(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
         // int, variable, declaration tag

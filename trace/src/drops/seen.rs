@@ -27,7 +27,7 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 const DEVICES: &str = "/sys/class/net";
 
-// Points at which a datagram belongs to a socket, without a peer.
+// Points at which a datagram belongs to a socket, so that its peer is unknown.
 const AT_SOCKETS: [PathPoint; 6] = [
     PathPoint::Delivered,
     PathPoint::Read,
@@ -334,7 +334,7 @@ fn points(program: &str) -> &'static [PathPoint] {
     match program {
         "sends" => &[PathPoint::Sent, PathPoint::SendFailed],
         "reads" => &[PathPoint::Read, PathPoint::Truncated, PathPoint::LengthUnknown],
-        // It also records lengths.
+        // The program also records lengths.
         "delivered" => &[PathPoint::Delivered, PathPoint::Truncated, PathPoint::LengthUnknown],
         _ => &[],
     }

@@ -52,14 +52,14 @@ pub struct DropsWatch {
 }
 
 impl DropsWatch {
-    /// Observes the calling thread's network namespace, which must be that of `host`. `interfaces`
-    /// are those whose counters are read; empty as in [`linerate_host::Scope`].
+    /// Observes the calling thread's network namespace, which must be that of `host`. `interfaces`:
+    /// the interfaces whose counters are read; empty as in [`linerate_host::Scope`].
     ///
     /// # Errors
     /// [`TraceError`] if the programs cannot be loaded. Unreadable counters are part of the
     /// evidence.
     pub fn start(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Result<Self, TraceError> {
-        // Before the tracepoints, so that counters include everything they see.
+        // Before the tracepoints, so that counters include all packets that the tracepoints see.
         let reading = DropsReading::of(host, subject, interfaces);
         let look = DropsTracer::start(host, subject)?;
         let first = DropsMoment::first(host, &look, reading, subject, interfaces)?;
@@ -71,7 +71,7 @@ impl DropsWatch {
         self.look.pause()
     }
 
-    /// Restarts with loaded programs.
+    /// Restarts the counting with the loaded programs.
     fn resume(&mut self, host: &Host) -> Result<(), TraceError> {
         let reading = DropsReading::of(host, &self.subject, &self.interfaces);
         self.look.resume()?;
@@ -129,7 +129,7 @@ impl DropsWatch {
 }
 
 /// Observes until the time is over or `stop` returns true; see [`DropsWatch::start`].
-/// [`PacketAccounting::make`](super::PacketAccounting::make) makes a ledger of it.
+/// [`PacketAccounting::make`](super::PacketAccounting::make) makes a ledger of the evidence.
 pub fn observe(
     host: &Host,
     subject: &PortSubject,

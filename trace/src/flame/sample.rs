@@ -32,10 +32,10 @@ const DRAIN: Duration = Duration::from_millis(50);
 // Interval of symbol lookup: processes may end, and their symbols with them.
 const NAME: Duration = Duration::from_secs(1);
 
-/// Fewer of the requested samples are reported: other users of the CPU took the rest.
+/// With fewer of the requested samples there is a note: other users of the CPU took the rest.
 const ENOUGH: f64 = 0.9;
 
-/// Share of busy samples from which on linerate's own are reported.
+/// From this share of the busy samples on, a note reports linerate's own samples.
 const NOTABLE: f64 = 0.01;
 
 // The kernel's list of online CPUs.
@@ -88,7 +88,7 @@ fn observe_with(
     run.drain(&mut samplers);
     run.tally.name(host, &mut run.names);
     let mut profile = run.into_profile(seconds, event, asked.frequency_hz, &mut samplers);
-    // Those of a CPU without cycles were added.
+    // Without the samples that were added for halted CPUs, which have no frames.
     let made: u64 = profile.stacks.iter().filter(|it| !it.frames.is_empty()).map(|it| it.samples).sum();
     let cpu_ns = seconds * 1e9 * profile.cpus.len().max(1) as f64;
     profile.own = ns_a_sample.map(|ns_a_sample| SamplingCost {
@@ -99,7 +99,7 @@ fn observe_with(
     Ok(profile)
 }
 
-/// Time of a sample by the clock, ns; `None` if the kernel takes none of this thread.
+/// Time of a sample by the clock, ns; `None` if the kernel takes no sample of this thread.
 pub(crate) fn time_a_clock_sample() -> std::io::Result<Option<f64>> {
     event::time_a_sample(&SampleEvent::CpuClock { why: String::new() })
 }
@@ -131,7 +131,7 @@ fn refused(why: String) -> TraceError {
 struct SampleRun {
     tally: SampleTally,
     names: FunctionNames,
-    /// By sampler.
+    /// In the order of the samplers.
     lost: Vec<u64>,
     // Number of times the kernel throttled a CPU's samples.
     throttled: u64,

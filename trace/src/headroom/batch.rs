@@ -9,8 +9,9 @@ pub(super) const CLASSES: usize = 56;
 const BATCH_DEVIATION: f64 = 0.3;
 const CLASS_DEVIATION: f64 = 0.04;
 
-// Classes this far above and below the line do not count. Interruptions only add time, and datagrams pile up meanwhile: the
-// hypervisor's make batches that are large and slow, and not by the server's doing.
+// Classes this far above and below the line do not count. Interruptions only add time, and
+// datagrams queue up meanwhile: interruptions by the hypervisor cause large and slow batches,
+// without any fault of the server.
 const ABOVE: f64 = 0.12;
 const BELOW: f64 = 0.3;
 const ROUNDS: usize = 8;
@@ -67,8 +68,8 @@ struct ClassPoint {
 impl BatchCost {
     /// The line of least relative deviations; `None` without datagrams. `run_ns` is the time of a run of the programs.
     ///
-    /// If batches are all of one size, nothing distinguishes the two parts. Then the part of the batch is taken to be
-    /// half of what a datagram takes now, give or take as much.
+    /// If all batches have the same size, the two parts cannot be distinguished. Then the part per
+    /// batch is assumed to be half of the present time per datagram, plus or minus the same amount.
     pub(super) fn fit(classes: &[BatchClass], run_ns: f64) -> Option<Self> {
         let used: Vec<&BatchClass> = classes.iter().filter(|class| class.packets > 0).collect();
         let sum = |of: &dyn Fn(&BatchClass) -> f64| used.iter().map(|class| of(class)).sum::<f64>();
@@ -79,7 +80,8 @@ impl BatchCost {
         let now_ns = sum(&|class| class.own_ns(run_ns)) / packets;
         let points: Vec<ClassPoint> = used.iter().map(|class| ClassPoint::of(class, run_ns)).collect();
         let middle = median_ns(&used, run_ns);
-        // Many classes that were interrupted can draw the line away from most datagrams. Then it has to begin at these.
+        // Many interrupted classes can draw the line away from most datagrams. A second line starts
+        // at the median.
         let lines = [None, Some((0.0, middle))].map(|start| settled_line(&points, middle, start));
         let near = |line: &(f64, f64, f64)| {
             points.iter().filter(|point| point.is_near(line)).map(|it| it.all).sum::<f64>()
@@ -102,7 +104,7 @@ impl ClassPoint {
         }
     }
 
-    // Relative to the line, from -1 to 1, where it does not count.
+    // Relative distance from the line, from -1 to 1. A point at -1 or 1 does not count.
     fn distance(&self, expected: f64) -> f64 {
         let off = (self.ns - expected) / expected;
         (off / if off > 0.0 { ABOVE } else { BELOW }).clamp(-1.0, 1.0)
@@ -121,7 +123,8 @@ fn settled_line(points: &[ClassPoint], middle: f64, start: Option<(f64, f64)>) -
     line
 }
 
-// Time per datagram of the class that has the middle datagram: a class that was interrupted does not move it.
+// Time per datagram of the class that contains the middle datagram. An interrupted class does not
+// change it.
 fn median_ns(classes: &[&BatchClass], run_ns: f64) -> f64 {
     let mut each: Vec<(f64, u64)> =
         classes.iter().map(|class| (class.own_ns(run_ns) / class.packets as f64, class.packets)).collect();
@@ -135,10 +138,10 @@ fn median_ns(classes: &[&BatchClass], run_ns: f64) -> f64 {
     middle.or(each.last()).map_or(0.0, |(ns, _)| *ns)
 }
 
-// Weighted least squares of relative deviations: the part of a batch, that of a datagram, and the error of the latter. Points far
-// from the line before do not count (Tukey's biweight).
+// Weighted least squares of relative deviations: the part per batch, the part per datagram, and the
+// error of the latter. Points far from the previous line do not count (Tukey's biweight).
 fn least_squares(points: &[ClassPoint], middle: f64, before: Option<(f64, f64)>) -> (f64, f64, f64) {
-    // What is known of the part of a batch without any variation.
+    // The assumption about the part per batch if sizes do not vary.
     let half = (middle / 2.0).max(1.0);
     let (mut ones, mut cross, mut squares) = (half.powi(-2), 0.0, 0.0);
     let (mut times, mut products) = (half * ones, 0.0);
@@ -157,7 +160,7 @@ fn least_squares(points: &[ClassPoint], middle: f64, before: Option<(f64, f64)>)
         return (0.0, middle, middle);
     }
     let batch = (squares * times - cross * products) / determinant;
-    // No batch takes less than nothing.
+    // The time of a batch cannot be negative.
     let (batch, packet) = if batch < 0.0 {
         (0.0, products / squares)
     } else {

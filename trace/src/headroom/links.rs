@@ -20,7 +20,7 @@ impl LinkCounters {
             host.read(&format!("/sys/class/net/{name}/{file}")).ok()?.trim().parse().ok()
         };
         let of = |name: &String| {
-            // A virtual interface has a speed that limits nothing.
+            // The speed of a virtual interface limits nothing.
             host.list(&format!("/sys/class/net/{name}/device")).ok()?;
             let speed = read(name, "speed").filter(|speed| *speed > 0)?;
             let count = |what: &str| read(name, &format!("statistics/{what}"));

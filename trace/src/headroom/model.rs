@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::batch::BatchCost;
 
-/// Standard error of an estimate besides that of the fit, as a share: the root mean square of the errors of 53 estimates of
-/// three runs of `cargo xtask bench headroom`.
+/// Standard error of an estimate in addition to that of the fit, as a share: the root mean square
+/// of the errors of 53 estimates of three runs of `cargo xtask bench headroom`.
 const MODEL_ERROR: f64 = 0.1;
 
 /// A CPU that is never idle is faster than full batches predict, because it defers softirqs to ksoftirqd, whose batches are
@@ -16,10 +16,10 @@ pub(super) const FULL_LOAD_GAIN: f64 = 1.06;
 /// Half of a 90 % interval in standard errors.
 const NINETY_PERCENT: f64 = 1.645;
 
-/// Share of a CPU's demand from which on a part alone names the limit.
+/// From this share of a CPU's demand on, one part alone gives the limit its name.
 const NEARLY_ALL: f64 = 0.85;
 
-/// What the service takes of a host, and the rest of it.
+/// The part of a host that the service uses, and the part that other work uses.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ServiceDemand {
     /// Datagrams that the server read.
@@ -123,7 +123,7 @@ pub struct CapacityLimit {
     pub high_per_second: f64,
     /// The present rate as a share of it.
     pub used_share: f64,
-    /// What takes the time; empty where it is one thing.
+    /// The parts of the time; empty if there is only one.
     pub parts: String,
 }
 
@@ -146,7 +146,7 @@ pub enum Remedy {
     SpreadSoftirqs,
     /// The reading threads on other CPUs than the softirqs.
     SeparateThreads,
-    /// A receive buffer that holds what comes in the longest pause.
+    /// A receive buffer that holds the datagrams of the longest pause.
     LargerBuffer,
 }
 
@@ -164,11 +164,11 @@ impl Remedy {
     }
 }
 
-/// The limits after a change, that which comes first before the others.
+/// The limits after a change, the lowest rate first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChangedLimits {
     pub remedy: Remedy,
-    /// Unknown where the change is not possible.
+    /// Unknown if the change is not possible.
     pub limits: Known<Vec<CapacityLimit>>,
 }
 
@@ -176,7 +176,7 @@ pub struct ChangedLimits {
 struct ResourceRate {
     resource: LimitingResource,
     per_second: f64,
-    /// The part of it that is left if programs of a lower priority do not give way.
+    /// The part of `per_second` that is left if programs of a lower priority do not give way.
     sure_part: f64,
     error: f64,
     parts: String,
@@ -201,7 +201,7 @@ impl Demand {
         Self { ns: self.ns + other.ns, variance: self.variance + other.variance }
     }
 
-    // `cpus` are those that there are, and those that there are surely.
+    // `cpus`: the number of available CPUs, and the number that is surely available.
     fn rate(self, resource: LimitingResource, cpus: [f64; 2], parts: String) -> Option<ResourceRate> {
         let error = (self.variance / self.ns.powi(2) + MODEL_ERROR.powi(2)).sqrt();
         let [cpus, sure] = cpus;
@@ -216,12 +216,12 @@ impl Demand {
 }
 
 impl CpuDemand {
-    /// The share that is left for the service.
+    /// The share of the CPU that is left for the service.
     fn available(&self) -> f64 {
         (1.0 - (self.other_use - self.yielding_use).max(0.0) - self.steal).max(0.0)
     }
 
-    /// The same if no program gives way.
+    /// Like `available`, if no program gives way.
     fn surely_available(&self) -> f64 {
         (self.available() - self.yielding_use).max(0.0)
     }
@@ -236,7 +236,7 @@ impl CpuDemand {
 }
 
 impl ThreadDemand {
-    /// The CPU of a thread that may run on one only.
+    /// The CPU of a thread that may run on one CPU only.
     fn only_cpu(&self) -> Option<u32> {
         let cpus = self.allowed_cpus.value()?;
         cpus.iter().next().filter(|_| cpus.len() == 1)
@@ -244,7 +244,7 @@ impl ThreadDemand {
 }
 
 impl ServiceDemand {
-    /// The limits, that which comes first before the others.
+    /// The limits, the lowest rate first.
     #[must_use]
     pub fn limits(&self) -> Vec<CapacityLimit> {
         let rates = self.cpu_rates().into_iter().chain(self.thread_rates()).chain(self.pool_rate());
@@ -307,7 +307,7 @@ impl ServiceDemand {
         self.cpus.iter().filter_map(of).collect()
     }
 
-    // Threads that may choose a CPU: each can have one at most.
+    // Threads that may run on several CPUs: each can use one CPU at most.
     fn thread_rates(&self) -> impl Iterator<Item = ResourceRate> {
         let floating = self.threads.iter().filter(|thread| thread.only_cpu().is_none());
         floating.filter_map(|thread| {
@@ -315,7 +315,7 @@ impl ServiceDemand {
         })
     }
 
-    // All CPUs together, if threads may choose.
+    // All CPUs together, if a thread may run on several CPUs.
     fn pool_rate(&self) -> Option<ResourceRate> {
         let floats = self.threads.iter().any(|thread| thread.only_cpu().is_none());
         let may_run = |cpu: &&CpuDemand| {
@@ -335,8 +335,9 @@ impl ServiceDemand {
         each.fold(Demand::default(), Demand::with)
     }
 
-    // In a pause of the reader a buffer overflows if more comes than it holds. A datagram that now waits longer than the buffer
-    // takes to fill up at a higher rate would be lost at that rate.
+    // If more datagrams arrive in a pause of the reader than the buffer holds, the buffer
+    // overflows. A datagram that now waits longer than the buffer takes to fill up at a higher rate
+    // would be lost at that rate.
     fn buffer_limit(&self) -> Option<CapacityLimit> {
         let buffer = self.buffer.value()?;
         let rate = |wait_ns: f64| buffer.packets / buffer.share / wait_ns.max(1.0) * 1e9;
@@ -357,7 +358,7 @@ impl ServiceDemand {
         self.buffer_limit().is_some_and(|limit| limit.per_second < self.read_per_second)
     }
 
-    /// What changes would give, the largest gain first; without those that gain less than 5 %.
+    /// Gains of possible changes, the largest first; without gains below 5 %.
     #[must_use]
     pub fn remedies(&self) -> Vec<RemedyGain> {
         let Some(now) = self.limits().first().map(|limit| limit.per_second) else { return Vec::new() };
@@ -376,7 +377,7 @@ impl ServiceDemand {
         gains
     }
 
-    /// The demand after a change; `None` where the change is not possible.
+    /// The demand after a change; `None` if the change is not possible.
     fn with_remedy(&self, remedy: Remedy) -> Option<Self> {
         match remedy {
             Remedy::Boost => self.boosted(),
@@ -397,7 +398,7 @@ impl ServiceDemand {
         each.collect()
     }
 
-    // Costs as the average of the CPUs that have them.
+    // Average cost of the CPUs that have this cost.
     fn average(&self, cost: impl Fn(&CpuDemand) -> (Option<BatchCost>, f64)) -> Option<BatchCost> {
         let costs: Vec<(BatchCost, f64)> = self
             .cpus
@@ -450,7 +451,7 @@ impl ServiceDemand {
         Some(Self { cpus, ..self.clone() })
     }
 
-    // All threads on the CPUs that no datagram comes to; `None` without such.
+    // The demand with all threads on CPUs that no datagram comes to; `None` without such CPUs.
     fn with_threads_apart(&self) -> Option<Self> {
         let service = self.average(|cpu| (cpu.service, cpu.read_share))?;
         let is_free = |cpu: &CpuDemand| cpu.arrival_share == 0.0;

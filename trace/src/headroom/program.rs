@@ -105,7 +105,7 @@ impl HeadroomProgram {
         })
     }
 
-    /// Time of a run, ns, while `wait` waits. Runs take longer meanwhile.
+    /// Time of a run, ns, measured during `wait`, in which runs take longer.
     pub(super) fn run_ns(&mut self, wait: &dyn Fn()) -> Result<f64, TraceError> {
         let counting = RunCounting::start(WHAT)?;
         let before = self.programs.runs(WHAT, &PROGRAMS)?;

@@ -1,4 +1,4 @@
-//! Measures a service until it is dropped.
+//! A measurement of a service, which ends when it is dropped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const WAITS_PART: f64 = 0.25;
 const SETTLE: Duration = Duration::from_millis(100);
 /// Loss that a search for the capacity permits.
 const PERMITTED_LOSS: f64 = 0.001;
-/// Fewer waits have no such quantiles.
+/// Fewer waits are not enough for the quantiles below.
 const LEAST_WAITS: u64 = 20_000;
 /// Of the waits: one in a thousand is longer, and two bounds.
 const QUANTILES: [f64; 3] = [0.999, 0.998, 0.9995];
@@ -147,7 +147,7 @@ impl<'h> HeadroomSession<'h> {
         (seconds, ServiceDemand { read_per_second, cpus, threads, buffer: Known::default(), links })
     }
 
-    // `None` for threads that read nothing.
+    // `None` for threads that read no datagram.
     fn thread(&self, tid: u32, counted: &ThreadCounters, reads: u64, run_ns: f64) -> Option<ThreadDemand> {
         let cost = BatchCost::fit(&counted.batches, run_ns)?;
         let path = format!("/proc/{}/task/{tid}/status", counted.pid);
@@ -256,7 +256,7 @@ fn own_share(before: &HeadroomCounters, after: &HeadroomCounters, run_ns: f64) -
     runs.unwrap_or(0) as f64 * run_ns / 1e9 / seconds
 }
 
-/// The hypervisor's share of a CPU; zero where it is unknown, as on hardware.
+/// The hypervisor's share of a CPU; zero if it is unknown, as on hardware.
 fn steal(before: &Known<Vec<CpuTimes>>, after: &Known<Vec<CpuTimes>>, cpu: u32) -> f64 {
     let of = |times: &Known<Vec<CpuTimes>>| {
         let times = times.value()?.iter().find(|times| times.cpu == cpu)?;

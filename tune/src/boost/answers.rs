@@ -1,4 +1,4 @@
-//! Whether a server answers as well after a boost as before.
+//! Checks whether a server answers as well after a boost as before.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::boost::delivery::DeliveryAgreement;
 use crate::boost::plan::CpuAssignment;
 use crate::plan::PlannedChange;
 
-/// Observations with fewer datagrams are not compared by where datagrams are read.
+/// Observations with fewer datagrams are not compared by the CPU of reading.
 const ENOUGH: u64 = 500;
 /// With fewer requests a server is not judged by its replies.
 const ENOUGH_REQUESTS: u64 = 100;
@@ -23,9 +23,9 @@ const ENOUGH_REQUESTS: u64 = 100;
 const MISSING: f64 = 50.0;
 /// A server with fewer replies per request, such as a syslog server, is not judged by its replies.
 const REPLIES: f64 = 0.1;
-/// The required replies per request of a boosted server, relative to those before.
+/// The required replies per request of a boosted server, relative to the replies before the boost.
 const KEPT: f64 = 0.9;
-/// The required replies per second of a boosted server, relative to those before.
+/// The required replies per second of a boosted server, relative to the replies before the boost.
 const RATE: f64 = 0.5;
 /// A server with fewer replies per request may have a rate limit, so that the clients with fewer
 /// replies change by themselves.
@@ -70,14 +70,15 @@ impl AnswerCounts {
         self.replies as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// Whether the server can be judged by its replies.
+    /// Whether the replies are enough to judge the server.
     fn tells(&self) -> bool {
         self.requests >= ENOUGH_REQUESTS && self.per_request().is_some_and(|share| share >= REPLIES)
     }
 }
 
-/// Why an unknown server is not steered now: so few requests arrived that its replies could not tell
-/// afterwards whether its threads know only their own clients. `None` if datagrams were not traced.
+/// Why an unknown server is not steered now: so few requests arrived that its replies could not
+/// show afterwards whether its threads know only their own clients. `None` if datagrams were not
+/// traced.
 #[must_use]
 pub fn too_few_to_judge(server: &ObservedServer, plan: &TunePlan) -> Option<String> {
     let starts_steering = |change: &PlannedChange| match &change.setting {
@@ -139,7 +140,7 @@ pub fn harm(
     })
 }
 
-/// Clients that get no reply any more, or fewer than before.
+/// Reports clients that get no reply any more, or fewer replies than before.
 fn silenced(flows: &FlowCounts, before: &AnswerCounts, cause: &str) -> Option<String> {
     let known = flows.silenced + flows.curtailed + flows.answered;
     let answered_all = before.per_request().is_some_and(|share| share >= ANSWERS_ALL);

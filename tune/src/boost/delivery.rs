@@ -1,4 +1,5 @@
-//! Where datagrams were delivered: on the CPU of arrival, and as a plan has them.
+//! Counts datagrams that were delivered on their CPU of arrival, and datagrams that were delivered
+//! as planned.
 
 use std::collections::{BTreeMap, BTreeSet};
 

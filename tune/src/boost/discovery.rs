@@ -165,7 +165,8 @@ impl ObservedServer {
         stop: &dyn Fn() -> bool,
     ) -> Result<(Self, PacketPath), DiscoveryError> {
         let _background = BackgroundThread::enter();
-        // For all programs of this observation. Without it, each of them reports the reason.
+        // Loaded once for all programs of this observation. If that fails, each program reports the
+        // reason.
         let _kernel_types = look.datagrams.then(linerate_host::bpf::kernel_btf);
         let processes = ProcessTable::observe(host);
         let FoundServer { processes: pids, services, path, others } = find(host, wanted, &processes)?;
@@ -185,13 +186,13 @@ impl ObservedServer {
         };
         let readers: Vec<ReaderThread> = seen.threads.iter().filter_map(reader).collect();
         let reading: BTreeSet<u32> = readers.iter().map(|reader| reader.pid).collect();
-        // The name is that of a reader: the parent that opens the sockets may be another program.
+        // The name of a reader, because the parent that opens the sockets may be another program.
         let main =
             pids.iter().find(|pid| reading.contains(pid)).or(pids.first()).copied().unwrap_or_default();
         let name = title(&processes.name(main)).to_owned();
         let product = catalog::of_process(&name).or_else(|| catalog::of_ports(&udp_ports(&groups)));
         let product = product.map(|product| product.id.clone());
-        // Threads may have started since the beginning, so the sampled ones count.
+        // Threads may have started since the beginning, so the sampled threads count.
         let sampled = |pid: u32| seen.threads.iter().filter(|thread| thread.pid == pid).count();
         let process = |pid: &u32| ServerProcess::of(&processes, *pid, reading.contains(pid), sampled(*pid));
         let processes = pids.iter().map(process).collect();

@@ -46,7 +46,8 @@ pub struct BoostChoice {
     pub no_steer: bool,
     /// Steer by SO_INCOMING_CPU instead of a program.
     pub by_incoming_cpu: bool,
-    /// Steer a server that the catalogue says keeps the state of a client in one thread.
+    /// Steer a server even if, according to the catalogue, it keeps the state of a client in one
+    /// thread.
     pub anyway: bool,
 }
 
@@ -95,9 +96,9 @@ pub struct BoostRefusal {
 
 /// Makes a plan: a pure function of its arguments.
 ///
-/// Buffers grow first. Then threads are pinned while the kernel's hash still spreads packets over all
-/// of them. When the steering program starts, each socket's thread is in place. In the reverse order
-/// of the undo no socket receives the packets of a CPU that its thread has left.
+/// Buffers grow first. Then threads are pinned while the kernel's hash still spreads packets over
+/// all of them. When the steering program starts, each socket's thread is in place. The undo has
+/// the reverse order, so no socket receives the packets of a CPU that its thread has left.
 #[must_use]
 pub fn make(server: &ObservedServer, path: &PacketPath, choice: &BoostChoice) -> BoostPlan {
     let mut draft = BoostDraft::default();
@@ -178,7 +179,7 @@ impl BoostDraft {
         }
     }
 
-    /// The groups that can be steered. Others are refused with the reason and advice.
+    /// The groups that can be steered. Other groups are refused with the reason and advice.
     fn groups<'s>(
         &mut self,
         server: &'s ObservedServer,

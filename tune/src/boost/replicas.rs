@@ -1,9 +1,9 @@
 //! Copies of an unmodified server that share its port.
 //!
 //! A [`ReplicaSet`] runs the copies in a control group with BPF programs that set SO_REUSEPORT at
-//! bind ([`linerate_host::bind_hooks`]), pins each copy, steers datagrams to the copies, and starts
-//! again what ends. The copies hold everything themselves: they go on if the supervisor is killed,
-//! and the name of the control group says whose the copies are.
+//! bind ([`linerate_host::bind_hooks`]), pins each copy, steers datagrams to the copies, and
+//! restarts copies that end. The copies hold all resources themselves, so they continue if the
+//! supervisor is killed. The name of the control group identifies their supervisor.
 
 mod buffers;
 mod cgroup;
@@ -45,18 +45,18 @@ pub struct ReplicaConfig {
     pub command: Vec<OsString>,
     pub environment: Vec<(OsString, OsString)>,
     pub replicas: u32,
-    /// The port to share; `None` for all that the server binds.
+    /// The port to share; `None` for all ports that the server binds.
     pub port: Option<u16>,
-    /// CPUs of the copies in turn; `None` for those near the queues.
+    /// CPUs of the copies in turn; `None` for CPUs near the queues.
     pub cpus: Option<CpuSet>,
     pub steering: ReplicaSteering,
     /// Take the port over from the server that has it. The old server gets this time to reply after
     /// it has read its last datagram.
     pub takeover: Option<Duration>,
-    /// What each copy has to answer before it takes the port over.
+    /// The probe that each copy must answer before it takes the port over.
     pub probe: Option<ReplicaProbe>,
-    /// Arguments of this program with which it prints the lines of its standard input after a
-    /// prefix, which is added.
+    /// Arguments that make this program print the lines of its standard input with a prefix. The
+    /// prefix itself is added as the last argument.
     pub prefix_lines: Vec<OsString>,
 }
 
@@ -81,10 +81,10 @@ pub enum ReplicaSteering {
     QuicId,
 }
 
-/// What happened to a set, in order.
+/// Events of a set, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaEvent {
-    /// A killed supervisor's copies were ended.
+    /// The copies of a killed supervisor were ended.
     Removed(ReplicaLeftover),
     /// All copies have a socket of this address.
     Serving {
@@ -102,7 +102,7 @@ pub enum ReplicaEvent {
         local: SocketAddr,
         sockets: usize,
     },
-    /// The copies have no port in common yet. They have these.
+    /// The copies have no port in common yet. `bound` has the addresses that they have.
     SlowStart {
         port: Option<u16>,
         bound: Vec<SocketAddr>,
@@ -110,7 +110,7 @@ pub enum ReplicaEvent {
     },
     /// The port was taken over, and the old server has ended.
     Replaced(ServerHandover),
-    /// Others have taken the port over: copies that end are not started again.
+    /// Other copies have taken the port over: copies that end are not restarted.
     HandedOver,
     /// Something failed while the copies serve.
     Failed {
@@ -188,17 +188,18 @@ impl ReplicaError {
 /// The sets of copies in this network namespace, supervised or not, on this port or any.
 ///
 /// # Errors
-/// No control groups of version 2.
+/// If the host has no control groups of version 2.
 pub fn groups(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaCgroup>, ReplicaError> {
     let mut groups = CgroupTree::open(host)?.groups(host);
     groups.retain(|group| port.is_none_or(|port| group.ports.contains(&port)));
     Ok(groups)
 }
 
-/// Ends what killed supervisors left on this port, or any. Returns the sets that were removed.
+/// Ends the copies that killed supervisors left on this port, or on any port. Returns the removed
+/// sets.
 ///
 /// # Errors
-/// No control groups of version 2, or the error of the kernel.
+/// If the host has no control groups of version 2, or the error of the kernel.
 pub fn remove_leftovers(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaLeftover>, ReplicaError> {
     let mut removed = Vec::new();
     for group in groups(host, port)?.into_iter().filter(|group| !group.is_supervised(host)) {

@@ -1,4 +1,5 @@
-//! Settings that a line of shell makes by ethtool, sysctl, or writes to files of queues, interrupts and CPUs.
+//! Settings that a shell line changes by ethtool, sysctl, or writes to files of queues, interrupts
+//! and CPUs.
 
 use super::knob::{EthtoolKind, OwnedKnob, OwnedSetting, sysctl_path};
 

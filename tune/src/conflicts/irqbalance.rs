@@ -54,7 +54,8 @@ impl IrqbalanceOwner {
         self.setter.leaves_alone.iter().copied().chain(banned).collect()
     }
 
-    /// The present number of an interrupt, by its name: numbers change with boots and with channels.
+    /// The current number of an interrupt, by its name: numbers change with boots and with
+    /// channels.
     fn number(&self, setting: &Setting) -> Option<u32> {
         let Setting::IrqAffinity { irq, action } = setting else { return None };
         let has_name = |name: &String| name.split(", ").any(|name| name == action);

@@ -85,7 +85,7 @@ pub(crate) fn sysctl_path(name: &str) -> String {
     name.chars().map(swapped).collect()
 }
 
-// The name of a feature that `ethtool -K` accepts. The kernel and `ethtool -k` use others.
+// The name of a feature that `ethtool -K` accepts. The kernel and `ethtool -k` use other names.
 pub(super) fn feature(name: &str) -> &str {
     match name {
         "rx-gro" | "generic-receive-offload" => "gro",

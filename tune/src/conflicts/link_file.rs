@@ -190,7 +190,8 @@ fn microseconds(span: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-// The command that adds a drop-in to the file that counts. A new .link file would replace all of that file.
+// The command that adds a drop-in to the effective file. A new .link file would replace that whole
+// file.
 fn drop_in(line: &ConfigurationLine, set: &OwnedSetting) -> String {
     let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
     let key = line.text.split('=').next().unwrap_or_default();

@@ -33,8 +33,8 @@ pub(super) enum OwnerTerms {
     },
 }
 
-/// The agreement for a planned change that contradicts a [`ConfiguredSetting`]; the second argument is the part of the change
-/// that does.
+/// The agreement for a planned change that contradicts a [`ConfiguredSetting`]; the second argument
+/// is the contradicting part of the change.
 pub(super) type AgreementFor = Box<dyn Fn(&WantedKnob<'_>, &OwnedSetting) -> ClaimAgreement>;
 
 /// An owner that sets fixed values: a service, or one line of a configuration file.

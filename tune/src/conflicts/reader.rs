@@ -13,7 +13,7 @@ pub(super) struct ConfigurationReader<'a> {
     unknown: RefCell<BTreeSet<String>>,
 }
 
-/// An interface by all that configuration files match.
+/// The properties of an interface that configuration files can match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ConfiguredInterface {
     pub(super) name: String,

@@ -23,7 +23,7 @@ const SCRIPTS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// Debian's ethtool script applies `/etc/network/interfaces`, which is read by itself.
+/// Debian's ethtool script applies `/etc/network/interfaces`, which is read separately.
 const ETHTOOL_SCRIPT: &str = "ethtool";
 
 // Options of `/etc/network/interfaces` (interfaces(5), ethtool's if-up.d script of Debian 12).
@@ -88,7 +88,8 @@ pub(super) struct ScriptLine {
     sets: Vec<OwnedSetting>,
 }
 
-/// Lines, each joined with those that follow after a backslash, and the number of its first one.
+/// Lines, each joined with its continuation lines (after a backslash), and the number of the first
+/// of them.
 fn joined(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;

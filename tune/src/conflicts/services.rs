@@ -52,7 +52,7 @@ const FIREWALLD: &str = "/etc/firewalld/firewalld.conf";
 /// Rulesets that nftables.service loads, of Debian and of Red Hat.
 const RULESETS: [&str; 2] = ["/etc/nftables.conf", "/etc/sysconfig/nftables.conf"];
 
-/// Links that have nftables.service start at boot.
+/// Links that start nftables.service at boot.
 const NFTABLES_ENABLED: [&str; 2] = [
     "/etc/systemd/system/sysinit.target.wants/nftables.service",
     "/etc/systemd/system/multi-user.target.wants/nftables.service",
@@ -143,7 +143,7 @@ fn google_agent(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
     })
 }
 
-/// Whether a file of Google's guest agent has it spread queues.
+/// Whether a file of Google's guest agent makes the agent spread queues.
 pub(super) fn spreads_queues(text: &str) -> Option<bool> {
     let set = ini::entries(text)
         .filter(|entry| (entry.section, entry.key) == ("InstanceSetup", "set_multiqueue"))

@@ -54,7 +54,7 @@ pub(super) fn assignments(text: &str, path: &str) -> Vec<SysctlLine> {
 }
 
 impl SysctlFiles {
-    // The line that counts: the last with the exact name, else the last pattern that matches.
+    // The effective line: the last with the exact name, else the last pattern that matches.
     fn deciding(&self, path: &str) -> Option<&ConfigurationLine> {
         let named = |line: &&SysctlLine| match &line.line.set.knob {
             OwnedKnob::Sysctl(name) => {

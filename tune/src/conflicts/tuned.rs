@@ -15,7 +15,8 @@ use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 const ACTIVE: [&str; 2] = ["/etc/tuned/active_profile", "/etc/tuned/post_loaded_profile"];
 
-// Directories of profiles, in order of precedence. The second and fourth are those of TuneD before 2.23.
+// Directories of profiles, in order of precedence. TuneD before 2.23 uses the second and the
+// fourth.
 const DIRECTORIES: [&str; 4] =
     ["/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"];
 
@@ -220,7 +221,7 @@ impl SettingOwner for IsolatedCpus {
     }
 }
 
-/// The commands that create a profile which includes the active one, and has the option after it.
+/// The commands that create a profile that includes the active profile and then sets the option.
 fn commands(active: &[String], set: &OwnedSetting, wanted: &WantedKnob<'_>) -> Vec<String> {
     let to = set.to.as_deref().unwrap_or(wanted.to.as_str());
     let device = set.interface.as_deref().unwrap_or("*");

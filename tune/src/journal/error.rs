@@ -19,7 +19,7 @@ pub enum JournalError {
     )]
     NoSpace {
         path: String,
-        /// How much was needed.
+        /// Space that was needed.
         bytes: u64,
         source: io::Error,
     },
@@ -29,7 +29,7 @@ pub enum JournalError {
         /// Its process id. `None` if the lock does not report it.
         pid: Option<u32>,
     },
-    /// Who can write it could have root write any setting.
+    /// A user who can write the file could make root write any setting.
     #[error("{path}: {why}: not used, because its values would be written as root")]
     NotOurs {
         /// The file or directory.

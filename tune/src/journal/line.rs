@@ -15,7 +15,7 @@ pub struct JournalLine {
     pub record: JournalRecord,
 }
 
-/// Why a line is no entry.
+/// Why a line is not an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BadLine {
     /// Its text differs from the text that was written.
@@ -29,7 +29,7 @@ const MEMBER: &str = ",\"crc32\":\"";
 const SUFFIX: usize = MEMBER.len() + 8 + 2;
 
 impl JournalLine {
-    /// Its line, with the newline.
+    /// The line as text, with the newline.
     pub(super) fn to_line(&self) -> Result<String, serde_json::Error> {
         let mut line = serde_json::to_string(self)?;
         line.pop();

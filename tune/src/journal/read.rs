@@ -41,7 +41,7 @@ pub struct DamagedLine {
     pub line: u64,
     /// The fault.
     pub why: String,
-    /// How many entries come before it.
+    /// Number of entries before it.
     pub after: usize,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct ParsedJournal {
     newer: Option<(u64, String)>,
 }
 
-// Reads all lines that are records. A damaged line costs no other line. A line of a later version
-// ends the reading, because this version must not append after a record that it does not
-// understand.
+// Reads all lines that are records. A damaged line does not affect the other lines. A line of a
+// later version ends the reading, because this version must not append after a record that it does
+// not understand.
 pub(super) fn parse(text: &[u8]) -> ParsedJournal {
     let mut parsed = ParsedJournal::default();
     let mut rest = text;
@@ -94,7 +94,7 @@ impl ParsedJournal {
         self.entries.last().map_or(0, |entry| entry.sequence)
     }
 
-    /// Number for the next entry: after those of damaged lines.
+    /// Number for the next entry: after the numbers of damaged lines.
     pub(super) fn next_sequence(&self) -> u64 {
         let lost = self.damage.iter().filter(|line| line.after == self.entries.len()).count();
         self.last_sequence().saturating_add(lost as u64).saturating_add(1)
@@ -113,7 +113,7 @@ impl ParsedJournal {
         self.damage.push(DamagedLine { line, why, after: self.entries.len() });
     }
 
-    /// The worst that is wrong with it.
+    /// The most severe fault of the journal.
     pub(super) fn trouble(&self) -> Option<JournalCorruption> {
         if let Some((line, why)) = &self.newer {
             return Some(JournalCorruption::Newer { line: *line, why: why.clone() });

@@ -169,7 +169,7 @@ pub struct BeginRecord {
 }
 
 impl BeginRecord {
-    /// The known facts of a tune's start whose record is damaged.
+    /// The known facts about the start of a tune whose record is damaged.
     pub(crate) fn lost(tune: u64, unix_seconds: u64) -> Self {
         Self {
             tune,
@@ -254,7 +254,7 @@ pub enum UndoOutcome {
 }
 
 impl JournalRecord {
-    /// The number of the tune that it is about.
+    /// Number of the tune to which the record belongs.
     #[must_use]
     pub fn tune(&self) -> u64 {
         match self {
@@ -291,7 +291,7 @@ impl UndoDeadline {
         }
     }
 
-    /// Whether a confirmation makes it stay.
+    /// Whether a confirmation makes the tune stay.
     #[must_use]
     pub fn takes_confirmation(self) -> bool {
         !matches!(self, UndoDeadline::Time { .. })
@@ -299,7 +299,7 @@ impl UndoDeadline {
 }
 
 impl UndoOutcome {
-    /// Whether the setting needs no more than this: all but a failure.
+    /// Whether the outcome is final: every outcome except a failure.
     #[must_use]
     pub fn is_final(&self) -> bool {
         !matches!(self, UndoOutcome::Failed { .. })

@@ -1,4 +1,4 @@
-//! Where journals are kept.
+//! The state directory, which contains the journal.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -39,7 +39,7 @@ pub struct LockHolder {
 }
 
 impl StateStore {
-    /// The state directory of this path; it is made when something is written.
+    /// The state directory at this path. It is created by the first write.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         // A guard works in another directory. A path that cannot be made absolute fails where it is used.
@@ -72,8 +72,8 @@ impl StateStore {
     ///
     /// # Errors
     ///
-    /// [`JournalError::File`] if it cannot be read, [`JournalError::NotOurs`]. Damage is no error:
-    /// all other lines are read, and the damaged ones are listed.
+    /// [`JournalError::File`] if it cannot be read, [`JournalError::NotOurs`]. Damage is not an
+    /// error: all other lines are read, and the damaged lines are listed.
     pub fn read(&self) -> Result<Journal, JournalError> {
         let path = self.journal_path();
         let before = self.holder()?;
@@ -92,17 +92,17 @@ impl StateStore {
     /// Locks the journal for this process and reads it. A torn last line is cut off.
     ///
     /// # Errors
-    /// [`JournalError::Busy`] where another process holds it; [`JournalError::Newer`] and
-    /// [`JournalError::NotOurs`] where nothing may be written on; [`JournalError::File`].
+    /// [`JournalError::Busy`] if another process holds it; [`JournalError::Newer`] and
+    /// [`JournalError::NotOurs`] if nothing more may be written; [`JournalError::File`].
     pub fn lock(&self) -> Result<JournalWriter, JournalError> {
         JournalWriter::open(self, lock::LockWait::No)
     }
 
-    /// The same, but waits for the present holder.
+    /// Like [`lock`](Self::lock), but waits for the current holder.
     ///
     /// # Errors
     ///
-    /// As of [`StateStore::lock`], but for `Busy`.
+    /// The errors of [`StateStore::lock`], except `Busy`.
     pub fn lock_waiting(&self) -> Result<JournalWriter, JournalError> {
         JournalWriter::open(self, lock::LockWait::Yes)
     }

@@ -119,8 +119,8 @@ impl RecordedTune {
         &mut self.tracked[at]
     }
 
-    /// From the intent of a change on, the settings that it resets may have any value, even those that
-    /// were restored before.
+    /// After the intent of a change, the settings that it resets may have any value, even settings
+    /// that were restored before.
     fn loosen(&mut self, with: &Setting) {
         for held in self.tracked.iter_mut().filter(|held| held.depends_on.contains(with)) {
             held.expected = ExpectedValue::Anything;
@@ -337,8 +337,8 @@ pub(super) fn take(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
     }
 }
 
-/// A tune was undone although a later tune has the setting: the later one now restores the original of
-/// the earlier one.
+/// A tune was undone although a later tune has the setting: the later tune now restores the
+/// original value of the earlier tune.
 fn hand_over(tunes: &mut [RecordedTune], from: u64, to: u64, setting: &Setting) {
     let find = |number: u64| tunes.iter().position(|tune| tune.begun.tune == number);
     let (Some(from), Some(to)) = (find(from), find(to)) else { return };

@@ -42,7 +42,7 @@ impl JournalWriter {
             return Err(error);
         }
         if parsed.length < text.len() as u64 {
-            // On disk before the next record is appended, or a crash could leave both.
+            // Synced before the next record is appended; otherwise a crash could leave both.
             let cut = file.set_len(parsed.length).and_then(|()| file.sync_all());
             cut.map_err(|error| file_error(&path, "cut off its torn last line", error))?;
         }
@@ -68,7 +68,7 @@ impl JournalWriter {
         &self.store
     }
 
-    /// The damaged lines. `None` if all are whole.
+    /// The corruption of the journal; `None` if all lines are whole.
     #[must_use]
     pub fn trouble(&self) -> Option<&JournalCorruption> {
         self.trouble.as_ref()
@@ -121,7 +121,7 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// Makes sure that there is space for these records, where the file system can promise it.
+    /// Makes sure that there is space for these records, if the file system can reserve it.
     ///
     /// # Errors
     /// [`JournalError::NoSpace`].
@@ -145,7 +145,7 @@ impl JournalWriter {
         }
     }
 
-    /// Keeps the plan of a tune, in place of one that was kept before.
+    /// Saves the plan of a tune, and replaces an earlier plan.
     ///
     /// # Errors
     /// [`JournalError::NoSpace`], [`JournalError::File`].
@@ -191,7 +191,7 @@ fn to_line(entry: &JournalLine, path: &Path) -> Result<String, JournalError> {
     entry.to_line().map_err(|error| file_error(path, "write as JSON", error.into()))
 }
 
-/// Tells the errors apart that freeing space helps with.
+/// Separates the errors that can be fixed by freeing space.
 fn no_space(error: io::Error) -> Result<io::Error, io::Error> {
     let kind = error.kind();
     if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
@@ -209,7 +209,7 @@ fn take_lock(path: &Path, wait: lock::LockWait) -> Result<lock::FileLock, Journa
         Err(file) => return Err(JournalError::Busy { pid: holder_pid(&file) }),
     };
     let text = format!("{}\n", std::process::id());
-    // The number is there for a message only; a full disk must not keep anyone from undoing.
+    // The PID is only for messages, and a full disk must not prevent an undo.
     let _ = lock.file().set_len(0).and_then(|()| lock.file().write_all_at(text.as_bytes(), 0));
     Ok(lock)
 }

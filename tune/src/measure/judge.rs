@@ -106,7 +106,7 @@ const RULES: [FigureRule; 9] = [
 ];
 
 impl ServiceSample {
-    /// Datagrams that came, lost ones included.
+    /// Datagrams that arrived, including lost datagrams.
     #[must_use]
     pub fn offered(&self) -> u64 {
         self.arrived + self.buffer_drops + self.stage_drops
@@ -124,7 +124,7 @@ impl ServiceSample {
 }
 
 impl ChangeMeasurement {
-    /// Judges windows in the order of time. Samples of the same configuration are taken together.
+    /// Judges windows in the order of time. Samples of the same configuration are combined.
     #[must_use]
     pub fn new(
         service: MeasuredService,
@@ -199,8 +199,8 @@ impl ChangeMeasurement {
     }
 }
 
-/// Takes the verdict "better" from times if more datagrams may be lost than before: a datagram that is dropped by a full
-/// buffer does not wait in it.
+/// Removes the verdict "better" from times if more datagrams may be lost than before: a datagram
+/// that is dropped by a full buffer does not wait in it.
 fn without_gains_of_losses(figures: &mut [RunFigure]) -> Option<String> {
     let ratio = figures.iter().find(|figure| figure.key == ANSWERED_RATIO)?.ratio;
     if ratio.low.is_some_and(|low| low >= 1.0 - ANSWERED_TOLERANCE) {

@@ -34,7 +34,7 @@ pub enum MeterError {
 }
 
 impl MeasuredService {
-    /// The UDP services that a reading found.
+    /// The UDP services of an observed packet path.
     #[must_use]
     pub fn of(path: &PacketPath) -> Self {
         let services = path.socket.services.value().into_iter().flatten();

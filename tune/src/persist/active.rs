@@ -9,7 +9,7 @@ use crate::status::{JournalStatus, SettingState, TuneStatus};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActiveSettings {
-    /// Settings under their present names with values, in the order in which they were made.
+    /// Settings under their current names with values, in the order in which they were made.
     pub settings: Vec<(Setting, SettingValue)>,
     /// Settings that do not have the value of the tune and will not persist, in words.
     pub others: Vec<String>,
@@ -22,8 +22,8 @@ pub struct ActiveSettings {
 }
 
 impl ActiveSettings {
-    /// The settings in a status, and those that the plans of its tunes found right already. Both persist,
-    /// because the next boot may start from other values.
+    /// The settings in a status, and the settings that already had the wanted value when its tunes
+    /// were planned. Both persist, because the next boot may start from other values.
     ///
     /// # Errors
     /// [`JournalError`] if a plan cannot be read.
@@ -78,7 +78,7 @@ impl ActiveSettings {
     }
 }
 
-/// The setting under the present name of its interface. After another boot indexes have no meaning.
+/// The setting under the current name of its interface. After another boot indexes have no meaning.
 fn named_now(setting: &Setting, tune: &TuneStatus, host: &Host) -> Setting {
     let interface = setting.interface().filter(|_| tune.earlier_boot == Some(false));
     let device = interface.and_then(|name| tune.devices.iter().find(|device| device.interface == name));

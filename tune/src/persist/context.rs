@@ -39,7 +39,7 @@ pub(super) struct BootHost<'a> {
 impl SettingContext {
     ///
     /// # Errors
-    /// [`HostError`] where an interface of them is not there.
+    /// [`HostError`] if an interface of the settings does not exist.
     pub fn observe(host: &Host, settings: &[(Setting, SettingValue)]) -> Result<Self, HostError> {
         let irqs: Vec<_> = settings
             .iter()
@@ -95,7 +95,7 @@ impl<'a> BootHost<'a> {
         device.find(&self.present)
     }
 
-    /// The present name of a device.
+    /// The current name of a device.
     pub(super) fn name(&self, device: &DeviceIdentity) -> Option<String> {
         match self.place(device) {
             DevicePosition::There(name) => Some(name),

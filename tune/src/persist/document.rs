@@ -80,7 +80,7 @@ impl PersistedSettings {
             file: file.to_owned(),
             reason: error.to_string(),
         };
-        // The schema first, because a later one may have other fields.
+        // The schema first, because a later schema may have other fields.
         #[derive(Deserialize)]
         struct DocumentHead {
             schema: String,
@@ -112,7 +112,7 @@ impl PersistedSettings {
     /// The document as text.
     ///
     /// # Errors
-    /// Those of serde.
+    /// The errors of serde.
     pub fn to_text(&self) -> Result<String, serde_json::Error> {
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');

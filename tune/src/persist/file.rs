@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::FileContent;
 use crate::journal::record::WrittenFile;
 
-// A larger file is not written by linerate.
+// linerate writes no larger file.
 const LARGEST_FILE: u64 = 16 << 20;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
@@ -162,7 +162,7 @@ impl OpenedDirectory {
         Ok(PathOccupant::File { sha256: sha256(&content), link: false })
     }
 
-    /// Writes a new file, or replaces one of ours (`replace`).
+    /// Writes a new file, or replaces a file of linerate (`replace`).
     pub(super) fn write(&self, content: &FileContent, replace: bool) -> Result<(), PlaceError> {
         let new =
             Self { directory: self.directory()?, name: temporary_name(&self.name), path: self.path.clone() };

@@ -26,7 +26,7 @@ pub(super) enum DevicePosition {
 impl DeviceIdentity {
     ///
     /// # Errors
-    /// [`HostError`] where there is no such interface.
+    /// [`HostError`] if there is no such interface.
     pub fn observe(host: &Host, interface: &str) -> Result<Self, HostError> {
         let file = |name: &str| host.read(&format!("/sys/class/net/{interface}/{name}"));
         let address = file("address")?.trim().to_owned();
@@ -93,10 +93,10 @@ impl DeviceIdentity {
     }
 }
 
-/// All present interfaces.
+/// All existing interfaces.
 ///
 /// # Errors
-/// [`HostError`] where interfaces cannot be listed; one that disappears meanwhile is not there.
+/// [`HostError`] if interfaces cannot be listed. An interface that disappears meanwhile is omitted.
 pub(super) fn present(host: &Host) -> Result<Vec<DeviceIdentity>, HostError> {
     let names = host.list("/sys/class/net")?;
     Ok(names.iter().filter_map(|name| DeviceIdentity::observe(host, name).ok()).collect())

@@ -86,8 +86,9 @@ struct ReapplyPart {
     settled: Vec<ReappliedSetting>,
 }
 
-/// Applies the settings of a document: all, or those of the interface with the present name `only`. If
-/// all are in effect, nothing is written. It waits only for another process that changes settings.
+/// Applies the settings of a document: all, or those of the interface with the current name `only`.
+/// If all are in effect, nothing is written. It waits only for another process that changes
+/// settings.
 ///
 /// # Errors
 /// [`TuneError`] if the host or the journal cannot be read or written. A refused setting is a
@@ -116,7 +117,8 @@ pub fn reapply(
     let mut transaction = TuneTransaction::begin(&mut writer, host, begin)?;
     let mut done = ReapplyResult { tune: Some(transaction.id()), settings: Vec::new() };
     for part in wanted.parts() {
-        // A link reset changes queues and vectors, so that each part is resolved after the one before.
+        // A link reset changes queues and vectors, so each part is resolved after the previous
+        // part.
         let work = wanted.work(&BootHost::observe(host)?, part);
         done.settings.extend(work.settled);
         for change in work.plan.agreements.iter().chain(&work.plan.changes) {

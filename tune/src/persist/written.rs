@@ -1,4 +1,4 @@
-//! Writes and removes the files so that the journal has them, whenever the program ends.
+//! Writes and removes the files, so that the journal lists them whenever the program ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ impl StandingFiles {
     }
 }
 
-/// A file to write, and the present occupant of its path.
+/// A file to write, and the current occupant of its path.
 struct PendingFile<'a> {
     file: &'a PersistFile,
     path: PathBuf,
@@ -95,8 +95,9 @@ impl PersistFiles {
     /// earlier tune are replaced, or removed if they are not needed any more.
     ///
     /// # Errors
-    /// [`PersistError::Foreign`] if other files have these paths: then none is written.
-    /// [`PersistError::Place`] if one could not be written: [`unpersist`] removes the others.
+    /// [`PersistError::Foreign`] if other files have these paths: then no file is written.
+    /// [`PersistError::Place`] if a file could not be written: [`unpersist`] removes the other
+    /// files.
     pub fn write(&self, writer: &mut JournalWriter, root: &Path) -> Result<WrittenFiles, PersistError> {
         let root = root.canonicalize().map_err(|source| PlaceError::System {
             what: "find",
@@ -153,7 +154,8 @@ impl PendingFile<'_> {
 /// Removes the files in the journal, and their directories if these are empty and were made for them.
 ///
 /// # Errors
-/// [`PersistError::Place`] if a file could not be removed. A repeated call continues with the others.
+/// [`PersistError::Place`] if a file could not be removed. A repeated call continues with the other
+/// files.
 pub fn unpersist(writer: &mut JournalWriter) -> Result<Option<RemovedFiles>, PersistError> {
     let standing = standing(writer)?;
     let Some(tune) = standing.tune else { return Ok(None) };
@@ -193,7 +195,7 @@ impl StandingFiles {
     }
 }
 
-/// The inner ones first.
+/// Removes the directories that are empty, inner directories first.
 fn remove_directories(standing: &StandingFiles, removed: &mut Vec<String>) -> Result<(), PlaceError> {
     for directory in standing.directories.iter().rev() {
         if file::remove_empty_directory(Path::new(directory))? {

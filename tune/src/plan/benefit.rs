@@ -1,4 +1,4 @@
-//! Whether the benefit of a change is known, and the order of changes by it.
+//! The known benefit of a change, and the order of changes by benefit.
 
 use std::cmp::Reverse;
 
@@ -30,7 +30,8 @@ pub enum ChangeBenefit {
 }
 
 impl ChangeBenefit {
-    /// The benefit of changes to these settings for these findings. `tunes` are those of this host's journal.
+    /// The benefit of changes to these settings for these findings. `tunes` are the tunes of this
+    /// host's journal.
     #[must_use]
     pub fn of<'a>(
         changes: impl IntoIterator<Item = (&'a Setting, &'a SettingValue)>,
@@ -59,7 +60,7 @@ impl ChangeBenefit {
         }
     }
 
-    /// Greater for changes to make earlier.
+    /// Greater for changes that should be made earlier.
     fn order(&self) -> (u8, u64) {
         match self {
             Self::Here { verdict: ComparisonVerdict::Better, .. } => (4, 0),
@@ -72,8 +73,9 @@ impl ChangeBenefit {
 }
 
 impl TunePlan {
-    /// Notes the benefit of each change, and puts those of known benefit first. Changes that reset a link stay before
-    /// all others, and those of a server's sockets and threads after them.
+    /// Sets the benefit of each change, and sorts changes with a proven benefit first. Changes that
+    /// reset a link stay before all others, and changes of a server's sockets and threads after
+    /// them.
     pub fn order_by_benefit(&mut self, tunes: &[RecordedTune]) {
         let held = self.held_back.iter_mut().flat_map(|held| &mut held.changes);
         for change in self.changes.iter_mut().chain(held) {

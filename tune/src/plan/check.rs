@@ -1,4 +1,4 @@
-//! Whether a plan is still one for this host.
+//! Checks whether a plan still fits this host.
 
 use linerate_host::setting::SocketKnob;
 use linerate_host::{CpuSet, Host, Setting, SettingValue};
@@ -6,35 +6,35 @@ use linerate_host::{CpuSet, Host, Setting, SettingValue};
 use super::{PlannedChange, TunePlan};
 use crate::device::DeviceStatus;
 
-/// Why a plan cannot be carried out.
+/// Why a plan cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// It is no JSON, or has other fields than a plan.
+    /// It is not JSON, or its fields are not the fields of a plan.
     #[error("{origin} is no plan: {what}")]
     Text {
         origin: String,
-        /// What is wrong, with line and column.
+        /// The fault, with line and column.
         what: String,
     },
     /// It is another kind of document.
     #[error("{origin} is no plan: its schema is '{found}', not '{}'", super::SCHEMA)]
     Schema { origin: String, found: String },
-    /// A setting or a value in it is none.
+    /// A setting or a value in it is not valid.
     #[error("{origin}: {what}")]
     Value {
         origin: String,
-        /// Which one, and what is expected.
+        /// The setting or value, and the expected form.
         what: String,
     },
-    /// An interface is not the one that it was made for.
+    /// An interface is not the device for which the plan was made.
     #[error("{interface} {what}: make a new plan")]
     Interface {
         /// Its name in the plan.
         interface: String,
-        /// What became of it.
+        /// Its current state.
         what: String,
     },
-    /// It names CPUs that are not there.
+    /// It names CPUs that are not online.
     #[error("{setting} is to be '{to}', and {cpus} not online: make a new plan")]
     Cpus {
         setting: String,
@@ -42,26 +42,27 @@ pub enum PlanError {
         /// The CPUs, as `CPU 3 is` or `CPUs 3-4 are`.
         cpus: String,
     },
-    /// A setting is not what it was when the plan was made.
+    /// A setting does not have the value that it had when the plan was made.
     #[error("{setting} is '{found}' now, and was '{from}' when the plan was made: make a new plan")]
     Changed { setting: String, from: String, found: String },
     /// A setting cannot be read.
     #[error("{what}: make a new plan")]
     Unread {
-        /// The setting and the host's words.
+        /// The setting and the host's error.
         what: String,
     },
-    /// The host does not tell what is needed to check it.
+    /// The host does not report facts that the check requires.
     #[error("{what}")]
     Host { what: String },
 }
 
 impl TunePlan {
-    /// Whether it can be carried out on this host as it is: its interfaces are the same devices, its CPUs are online, and
-    /// each setting is what it was when the plan was made, or what it is to be. Reads only.
+    /// Whether the plan can be applied on this host as it is: its interfaces are the same devices,
+    /// its CPUs are online, and each setting has its value from when the plan was made, or the
+    /// planned value. Reads only.
     ///
     /// # Errors
-    /// The first thing that is otherwise, in one line.
+    /// The first difference, in one line.
     pub fn check(&self, host: &Host) -> Result<(), PlanError> {
         self.check_devices(host)?;
         let online = online(host)?;
@@ -93,10 +94,10 @@ impl TunePlan {
         Ok(())
     }
 
-    /// A plan from a capture may name interfaces whose devices it does not tell.
+    /// A plan from a capture may name interfaces without their devices.
     fn names_its_device(&self, setting: &Setting) -> Result<(), PlanError> {
         let Some(interface) = setting.interface().map(std::borrow::Cow::into_owned) else { return Ok(()) };
-        // Those of sysctls for all interfaces, and for those to come.
+        // In sysctls, these stand for all interfaces and for future interfaces.
         let is_none = matches!(interface.as_str(), "all" | "default");
         if is_none || self.devices.iter().any(|device| device.interface == interface) {
             return Ok(());
@@ -113,7 +114,7 @@ fn online(host: &Host) -> Result<CpuSet, PlanError> {
     CpuSet::from_list(&text).map_err(|error| unread(format!("{PATH}: {error}")))
 }
 
-/// Masks of CPUs that are offline the kernel takes in part, or refuses.
+/// The kernel applies a mask with offline CPUs only in part, or refuses it.
 fn check_cpus(setting: &Setting, to: &SettingValue, online: &CpuSet) -> Result<(), PlanError> {
     let cpus: CpuSet = match setting {
         Setting::IrqAffinity { .. } | Setting::QueueCpus { .. } => {
@@ -121,7 +122,7 @@ fn check_cpus(setting: &Setting, to: &SettingValue, online: &CpuSet) -> Result<(
             CpuSet::from_mask(mask).map(CpuSet::into_iter).into_iter().flatten().collect()
         }
         Setting::Governor { cpu } => CpuSet::from_iter([*cpu]),
-        // No list of CPUs: no CPU is asked for.
+        // A value that is not a list of CPUs requires no CPU.
         Setting::ThreadCpus { .. } | Setting::Socket { knob: SocketKnob::IncomingCpu, .. } => {
             CpuSet::from_list(to.as_str()).unwrap_or_default()
         }

@@ -1,18 +1,18 @@
-//! Changes as they are collected, a setting once, and what is left.
+//! Collects the changes of a plan, one per setting, and the findings that it does not fix.
 
 use linerate_host::finding::{Finding, Severity};
 use linerate_host::{Host, Setting, SettingValue, diagnosis};
 
 use super::{ChangeImpact, PlannedChange, SkippedFinding, TargetSetting, precondition};
 
-/// What a plan is made of.
+/// A plan while its changes are collected.
 pub(super) struct PlanDraft<'a> {
     host: &'a Host,
     pub(super) changes: Vec<PlannedChange>,
     /// Changes that have to wait for the precondition.
     pub(super) held: Vec<PlannedChange>,
     pub(super) left: Vec<SkippedFinding>,
-    /// What is as it is to be already.
+    /// Settings that have the wanted value already.
     pub(super) target: Vec<TargetSetting>,
     /// The finding to fix before packets are spread over more CPUs.
     pub(super) precondition: Option<&'a Finding>,
@@ -20,7 +20,7 @@ pub(super) struct PlanDraft<'a> {
     pub(super) has_service: bool,
 }
 
-/// Why a setting is to be changed.
+/// The reason for a change.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DraftReason {
     pub(super) why: String,
@@ -30,20 +30,20 @@ pub(super) struct DraftReason {
     pub(super) risk: Option<String>,
 }
 
-/// What became of a change that was to be added.
+/// The result of adding a change.
 pub(super) enum AddedChange {
-    /// It is among the changes, or among those held back.
+    /// The change is planned, or held back.
     Planned,
-    /// It is so already.
+    /// The setting has this value already.
     Already,
-    /// The present value cannot be read, for this reason, so that it could not be restored.
+    /// The current value cannot be read, for this reason, so that it could not be restored.
     Unread(String),
-    /// Nobody can set it on this host, for this reason.
+    /// The setting cannot be changed on this host, for this reason.
     Fixed(&'static str),
 }
 
 impl DraftReason {
-    /// What is known of findings: the first says why, and what to expect.
+    /// The reason from findings: the first finding has the cause and the expected effect.
     pub(super) fn of(findings: &[&Finding]) -> Self {
         let first = findings.first();
         let rule = first.and_then(|finding| diagnosis::rule(finding.id));
@@ -58,7 +58,7 @@ impl DraftReason {
         }
     }
 
-    /// Says so much more.
+    /// Adds a sentence to the reason.
     pub(super) fn and(mut self, more: &str) -> Self {
         if !self.why.is_empty() {
             self.why.push(' ');
@@ -74,14 +74,14 @@ impl<'a> PlanDraft<'a> {
         Self { host, changes, held, left, target, precondition, has_service }
     }
 
-    /// Says that a setting is as it is to be.
+    /// Records that a setting has the wanted value.
     pub(super) fn keep(&mut self, setting: &Setting, value: SettingValue) {
         if !self.target.iter().any(|kept| kept.setting == *setting) {
             self.target.push(TargetSetting { setting: setting.clone(), value });
         }
     }
 
-    /// What a setting is now: what is planned already, or what the host says.
+    /// The value of a setting: the planned value, or else the value on the host.
     pub(super) fn read(&self, setting: &Setting) -> Result<SettingValue, String> {
         match self.changes.iter().find(|planned| planned.setting == *setting) {
             Some(planned) => Ok(planned.to.clone()),
@@ -89,8 +89,9 @@ impl<'a> PlanDraft<'a> {
         }
     }
 
-    /// Adds a change; to a setting that is to be changed already only the findings that it fixes too. What it is now the
-    /// host says, or where that is a capture that does not tell, who saw it before.
+    /// Adds a change. If a change of the setting is planned already, only adds the findings that it
+    /// also fixes. The current value comes from the host. If the host is a capture without the
+    /// value, `seen` is used, the value from the finding.
     pub(super) fn add(
         &mut self,
         setting: &Setting,
@@ -102,7 +103,7 @@ impl<'a> PlanDraft<'a> {
         self.add_to(hold, setting, seen, to, reason)
     }
 
-    /// The same, or where told so, to the changes that are held back.
+    /// The same, but `hold` decides whether the change is held back.
     pub(super) fn add_to(
         &mut self,
         hold: bool,
@@ -142,12 +143,12 @@ impl<'a> PlanDraft<'a> {
         AddedChange::Planned
     }
 
-    /// The changes that are made, or those that are held back.
+    /// The planned changes, or with `hold` the changes that are held back.
     fn list(&mut self, hold: bool) -> &mut Vec<PlannedChange> {
         if hold { &mut self.held } else { &mut self.changes }
     }
 
-    /// Leaves a finding. Those that are but notes need no reason.
+    /// Records that a finding is not fixed. Omits findings that are only notes.
     pub(super) fn leave(&mut self, finding: &Finding, why: impl Into<String>, commands: Vec<String>) {
         let known = |left: &SkippedFinding| left.finding == finding.id && left.title == finding.title;
         if finding.severity_under_load > Severity::Note && !self.left.iter().any(known) {
@@ -162,8 +163,9 @@ impl<'a> PlanDraft<'a> {
     }
 }
 
-/// Drivers reset the interface for other channels and rings (`ethtool -L`, `-G`), as they do for other numbers of virtual
-/// functions. Another queue for a flow, or another way to send, reorders its packets for a moment.
+/// Drivers reset the interface for new numbers of channels or virtual functions and for new ring
+/// sizes (`ethtool -L`, `-G`). A flow that moves to another queue or is sent in another way may
+/// have its packets reordered, or lost, for a moment.
 pub(crate) fn interrupts(setting: &Setting) -> ChangeImpact {
     match setting {
         Setting::Channels { .. } | Setting::Rings { .. } | Setting::VirtualFunctions { .. } => {
@@ -179,8 +181,10 @@ pub(crate) fn interrupts(setting: &Setting) -> ChangeImpact {
     }
 }
 
-/// The order in which changes are made: what resets the interface, since queues and vectors are others then; the CPUs of
-/// queues from the interrupt on; how packets come into them; the rest of the interface; the network stack; the machine; servers.
+/// The order in which changes are made: first changes that reset the interface, because they
+/// replace queues and vectors; then the CPUs of queues, beginning with the interrupts; the
+/// distribution of packets to queues; the rest of the interface; the network stack; the machine;
+/// servers.
 pub(super) fn rank(setting: &Setting) -> u8 {
     use linerate_host::setting::QueueDirection::{Receive, Transmit};
     match setting {

@@ -1,4 +1,4 @@
-//! From findings to a plan.
+//! Makes a plan from findings.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,11 +14,12 @@ use crate::NamedDevice;
 use crate::layout::{self, PlacementOwner};
 use crate::profile::{FindingPolicy, TuneProfile};
 
-/// The plan that tunes a host for what a profile is for. `host` is the one that was observed, or a capture of it: it is
-/// asked what settings are, and which devices its interfaces are. Nothing is changed.
+/// The plan that tunes a host for the goal of a profile. `host` is the observed host, or a capture
+/// of it: the values of settings and the devices of interfaces are read from it. Nothing is
+/// changed.
 ///
-/// A change of channels resets the interface, so settings of its queues are planned for the queues after it, which the
-/// layout shows.
+/// A change of channels resets the interface, so settings of its queues are planned for the new
+/// queues, which the layout shows.
 #[must_use]
 pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &TuneProfile) -> TunePlan {
     let path = view.now;
@@ -61,10 +62,11 @@ pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &T
     }
 }
 
-/// Adds the changes of a finding that the profile fixes, and leaves others. Those that place packets on CPUs are for the
-/// layout to make, and so are findings that a good layout fixes though they name no change.
+/// Adds the changes of a finding that the profile fixes, and leaves other findings. Changes that
+/// place packets on CPUs are left to the layout, and so are findings that a good layout fixes
+/// although they name no change.
 fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Finding, profile: &TuneProfile) {
-    // What costs nothing here is left alone where there is nothing that it could help.
+    // Findings that are only notes are left if there is no UDP service that a fix could help.
     let least = match profile.needs_udp_service && !draft.has_service {
         true => Severity::Low,
         false => Severity::Note,
@@ -86,7 +88,7 @@ fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Findi
             return draft.leave(finding, why, finding.commands.clone());
         }
     }
-    if places(finding) || finding.changes.is_empty() && is_mended_by_layout(finding.id) {
+    if places(finding) || finding.changes.is_empty() && is_fixed_by_layout(finding.id) {
         placed.push(finding.clone());
     } else if finding.changes.is_empty() {
         let why = match finding.commands.is_empty() {
@@ -98,7 +100,8 @@ fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Findi
     let reason = DraftReason::of(&[finding]);
     let mut fixed = None;
     let mut commands = Vec::new();
-    // A layout knows only queues with interrupts, and RPS of others can send all to one CPU too.
+    // A layout covers only queues with interrupts, but RPS of other queues can send all packets to
+    // one CPU, too.
     let itself = |setting: &Setting| PlacementOwner::of(setting).is_none() || finding.id == "softirq.skew";
     for change in finding.changes.iter().filter(|change| itself(&change.setting)) {
         let hold = draft.precondition.is_some()
@@ -133,8 +136,8 @@ fn places(finding: &Finding) -> bool {
     finding.changes.iter().any(|change| PlacementOwner::of(&change.setting).is_some())
 }
 
-/// What the host will be like after the changes but for those that place packets. What these bring to light is taken up too: a
-/// table that names one queue hides that the hash lacks ports.
+/// The expected host after all changes except those that place packets. Findings that these changes
+/// reveal are taken up, too: a table that names one queue hides that the hash lacks ports.
 fn with_consequences(
     draft: &mut PlanDraft<'_>,
     placed: &mut Vec<Finding>,
@@ -156,7 +159,7 @@ fn with_consequences(
         for finding in then.findings.iter().filter(new) {
             take_up(draft, &mut Vec::new(), finding, profile);
         }
-        // Each round adds a change, and their number is limited.
+        // Every round except the last adds a change, and the number of changes is limited.
         if draft.changes.len() == count {
             take_up_places(draft, placed, &then, profile);
             return expected;
@@ -164,8 +167,8 @@ fn with_consequences(
     }
 }
 
-/// Takes up the findings about places that changes bring to light: where interrupts go to other
-/// CPUs, so does XPS.
+/// Takes up the findings about placement that changes reveal: if interrupts go to other CPUs, XPS
+/// has to follow.
 fn take_up_places(
     draft: &mut PlanDraft<'_>,
     placed: &mut Vec<Finding>,
@@ -180,22 +183,22 @@ fn take_up_places(
     }
 }
 
-/// Findings that disappear when sockets are made again, and not before.
+/// Findings that disappear only when sockets are opened again.
 const FOR_NEW_SOCKETS: [&str; 1] = ["socket.buffer-small"];
 
-/// Findings about too few queues, which RPS makes up for where there is nothing better.
+/// Findings about too few queues, which RPS compensates if there is nothing better.
 const FEW_QUEUES: [&str; 3] = ["link.queues-below-cpus", "link.single-queue", "rss.table-misses-queues"];
 
 /// Findings that a layout may fix though they name no change: those of rules that would, where there is nothing better.
-fn is_mended_by_layout(id: &str) -> bool {
+fn is_fixed_by_layout(id: &str) -> bool {
     FEW_QUEUES.contains(&id)
         || ["irq.", "softirq.rps-", "transmit.xps-"].iter().any(|stage| id.starts_with(stage))
         || id == "link.far-node"
 }
 
-/// Adds what places packets on CPUs, as far as a finding asks for it, and returns where packets go
-/// then. Queues that are to be others wait for the plan after that; where they are to go is told
-/// all the same.
+/// Adds the changes that place packets on CPUs, if a finding requires them, and returns the
+/// resulting placement. Changes for queues that will be replaced wait for the next plan, but the
+/// placement of these queues is returned already.
 fn place(
     draft: &mut PlanDraft<'_>,
     placed: &mut Vec<Finding>,
@@ -217,7 +220,7 @@ fn place(
         if hold {
             waiting.insert(spread.interface.clone());
         }
-        // What is right already stays, and RPS and XPS are made to fit.
+        // Correct interrupts stay, and RPS and XPS are made to fit them.
         if hold || asks(&fixed(expected, spread, PlacementOwner::Interrupts, placed)).is_none() {
             policy.stays.insert(spread.interface.clone());
         }
@@ -232,7 +235,7 @@ fn place(
     take_up_places(draft, placed, &Diagnosis::of(&HostView { now: &after, before: view.before }), profile);
     for spread in spreads.iter_mut().filter(|spread| is_here(&&**spread)) {
         let hold = draft.precondition.is_some() && spread.takes_more_cpus(expected);
-        // What waits is told once, as it is to be in the end.
+        // A placement that waits is reported once, in its final form.
         let receives = !waiting.contains(&spread.interface)
             && add_placements(draft, expected, spread, PlacementOwner::Receive, placed, (profile, hold));
         if hold || !receives {
@@ -251,7 +254,7 @@ fn place(
     spreads
 }
 
-/// Where something of an interface's layout is changed, the rest of it is part of what is to last:
+/// If a part of an interface's layout changes, the other parts belong to the target, too, because
 /// interrupts, RPS and XPS fit each other.
 fn keep_others(
     draft: &mut PlanDraft<'_>,
@@ -272,8 +275,8 @@ fn keep_others(
     }
 }
 
-/// Adds the changes of one kind that place an interface's packets, where a finding asks for them;
-/// whether one does. They are held back where told so.
+/// Adds the changes of one kind that place an interface's packets, if a finding requires them.
+/// Returns whether a finding does. With `hold` the changes are held back.
 fn add_placements(
     draft: &mut PlanDraft<'_>,
     path: &PacketPath,
@@ -295,8 +298,8 @@ fn add_placements(
     true
 }
 
-/// The first finding that asks for a layout. That there are few queues is no reason for RPS alone:
-/// rules of RPS say where it helps.
+/// The first finding that requires a layout. Few queues alone are no reason for RPS: the rules of
+/// RPS decide where it helps.
 fn asks<'d>(fixed: &[&'d Finding]) -> Option<&'d Finding> {
     fixed.iter().copied().find(|finding| !FEW_QUEUES.contains(&finding.id))
 }
@@ -326,7 +329,7 @@ fn fixed<'d>(
     placed.iter().filter(concerns).collect()
 }
 
-/// What fixes a finding that names no change.
+/// The placement that fixes a finding that names no change.
 fn placing_of(id: &str) -> PlacementOwner {
     match id.split_once('.') {
         Some(("irq", _)) => PlacementOwner::Interrupts,
@@ -373,8 +376,8 @@ fn reason(spread: &PacketSpread, placing: PlacementOwner, fixed: &[&Finding]) ->
     reason
 }
 
-/// Leaves the findings about places that are still there once all is placed: where the kernel manages interrupts, or where
-/// the profile keeps packets from CPUs.
+/// Leaves the findings about placement that remain after all changes, because the kernel manages
+/// interrupts or the profile keeps packets from CPUs.
 fn leave_what_remains(
     draft: &mut PlanDraft<'_>,
     view: &HostView<'_>,
@@ -406,7 +409,7 @@ fn leave_what_remains(
     }
 }
 
-/// The devices of all interfaces that are looked at or named. A capture may not tell.
+/// The devices of all interfaces that are observed or named. A capture may not contain them.
 fn devices(host: &Host, path: &PacketPath, draft: &PlanDraft<'_>) -> Vec<NamedDevice> {
     let mut names: Vec<String> = path.link.iter().map(|link| link.interface.clone()).collect();
     for change in draft.changes.iter().chain(&draft.held) {

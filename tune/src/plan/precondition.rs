@@ -1,4 +1,5 @@
-//! What has to be fixed before a change: alone the change would make things worse.
+//! Findings that have to be fixed before a change, because alone the change would make things
+//! worse.
 
 use linerate_host::finding::Finding;
 use linerate_host::stage::HostView;
@@ -25,12 +26,12 @@ pub(super) fn unmet<'d>(
 }
 
 /// Whether a setting spreads packets over more queues, and so over more CPUs. Interrupts and RPS
-/// are not among them: where they go is for the layout to judge.
+/// are excluded: the layout decides about their CPUs.
 pub(super) fn spreads(setting: &Setting) -> bool {
     setting.spreads_packets()
 }
 
-/// What a plan says of the changes that are held back for a finding.
+/// The changes of a plan that are held back because of a finding.
 pub(super) fn held_back(finding: &Finding, changes: Vec<PlannedChange>) -> HeldBack {
     HeldBack {
         until_fixed: finding.id.to_owned(),

@@ -1,4 +1,4 @@
-//! What a host will be like after some changes, as far as the placing of packets depends on it.
+//! Predicts a host after some changes, as far as the placement of packets depends on it.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use linerate_host::{CpuSet, Known, PacketPath, Setting, SettingValue};
 
 const NOT_YET: &str = "it is to be made";
 
-/// The host after changes of channels, tables and CPUs of queues; of others nothing depends here.
+/// The host after changes of channels, tables and CPUs of queues. Other changes do not matter here.
 pub(super) fn after<'a>(
     path: &PacketPath,
     changes: impl Iterator<Item = (&'a Setting, &'a SettingValue)>,
@@ -30,7 +30,7 @@ pub(super) fn after<'a>(
     path
 }
 
-/// How many queues of either direction there will be.
+/// Numbers of receive and transmit queues after the change.
 fn counts(path: &PacketPath, interface: &str, to: &SettingValue) -> Option<(u32, u32)> {
     let mut channels = path.link_of(interface)?.channels.value().copied()??;
     let mut words = to.as_str().split_whitespace();
@@ -46,8 +46,8 @@ fn counts(path: &PacketPath, interface: &str, to: &SettingValue) -> Option<(u32,
     Some((channels.rx.saturating_add(channels.combined), channels.tx.saturating_add(channels.combined)))
 }
 
-/// New queues have vectors of which nothing is known yet, and nothing else set; a table names them all, as drivers have it
-/// that nobody told otherwise.
+/// New queues have vectors of unknown state, and no other settings. The table is then the default
+/// of drivers, which names all queues.
 fn channels(path: &mut PacketPath, interface: &str, to: &SettingValue) {
     let Some((receive, transmit)) = counts(path, interface, to) else { return };
     if let Some(link) = path.link.iter_mut().find(|link| link.interface == interface) {
@@ -149,7 +149,8 @@ fn mask(value: &SettingValue) -> Option<CpuSet> {
     CpuSet::from_mask(value.as_str().split_whitespace().next()?).ok()
 }
 
-/// Interfaces whose channels are to change, so that what is set of their queues now does not count.
+/// Interfaces whose channels will change, so that the current settings of their queues do not
+/// count.
 pub(super) fn reshaped<'a>(settings: impl Iterator<Item = &'a Setting>) -> BTreeSet<&'a str> {
     let channels = settings.filter_map(|setting| match setting {
         Setting::Channels { interface } => Some(interface.as_str()),

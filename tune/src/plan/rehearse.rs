@@ -1,20 +1,21 @@
-//! What doctor would say once a plan is carried out: on a fake host of what was recorded.
+//! The findings of doctor after a plan is applied, on a fake host made from recordings.
 
 use linerate_host::{Diagnosis, Host, HostRecording, HostView, PacketPath, Scope, Setting};
 
 use super::TunePlan;
 
-/// A plan carried out on a fake host.
+/// A plan that was applied to a fake host.
 #[derive(Debug)]
 pub struct PlanRehearsal {
-    /// The fake host, as it is then.
+    /// The fake host after the changes.
     pub host: Host,
-    /// Its state; with two readings that of the earlier one first. Counters are those that were recorded: what the host
-    /// would lose or spread then, only the host can tell.
+    /// Its state; with two readings, the state of the earlier reading first. Counters have their
+    /// recorded values, because only the real host can show its losses and its spread after the
+    /// changes.
     pub readings: Vec<PacketPath>,
-    /// What doctor would say.
+    /// The findings of doctor after the changes.
     pub diagnosis: Diagnosis,
-    /// What could not be rehearsed, and why.
+    /// Changes that could not be rehearsed, with the reason.
     pub unrehearsed: Vec<(Setting, String)>,
 }
 
@@ -23,7 +24,7 @@ pub struct PlanRehearsal {
 pub fn rehearse(readings: Vec<HostRecording>, scope: &Scope, plan: &TunePlan) -> PlanRehearsal {
     let mut hosts: Vec<Host> = readings.into_iter().map(Host::rehearsal).collect();
     let mut unrehearsed = Vec::new();
-    // Agreements are with programs, which a fake host does not have, and doctor sees nothing of them.
+    // Agreements are with programs, which a fake host does not have and doctor does not see.
     for change in &plan.changes {
         if matches!(change.setting, Setting::Channels { .. } | Setting::VirtualFunctions { .. }) {
             let why = "the interface creates its queues again, which only the driver can do";

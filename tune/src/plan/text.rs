@@ -3,18 +3,18 @@
 use super::{PlanError, SCHEMA, TunePlan};
 
 impl TunePlan {
-    /// Reads a plan; `origin` is what errors call it.
+    /// Reads a plan; `origin` names it in errors.
     ///
     /// # Errors
-    /// [`PlanError::Text`] names line and column, [`PlanError::Schema`] another kind of document, [`PlanError::Value`] a
-    /// value that its setting does not take.
+    /// [`PlanError::Text`] names line and column, [`PlanError::Schema`] another kind of document,
+    /// [`PlanError::Value`] a value that its setting does not accept.
     pub fn parse(text: &str, origin: &str) -> Result<Self, PlanError> {
         let wrong = |error: &serde_json::Error| PlanError::Text {
             origin: origin.to_owned(),
             what: error.to_string().replace('\n', " "),
         };
         let json: serde_json::Value = serde_json::from_str(text).map_err(|error| wrong(&error))?;
-        // A document of another kind is told by its schema, rather than by a field that it has not.
+        // A document of another kind is recognized by its schema, rather than by a missing field.
         let schema = json.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
         if schema != SCHEMA {
             return Err(PlanError::Schema { origin: origin.to_owned(), found: schema.to_owned() });
@@ -39,7 +39,7 @@ impl TunePlan {
     /// The plan as it is saved: JSON, in the order of the fields.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Nothing in it can fail to be written: no map has keys that are no text, no number is infinite.
+        // Serialization cannot fail: all keys of maps are text, and all numbers are finite.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text

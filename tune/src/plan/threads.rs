@@ -1,4 +1,5 @@
-//! Where the threads of a server belong. They are the server's own: a plan only tells.
+//! The CPUs for the threads of a server. A plan only suggests them, because the threads belong to
+//! the server.
 
 use linerate_host::Severity;
 use linerate_host::finding::Finding;
@@ -8,7 +9,8 @@ use linerate_host::stage::thread::ServingThread;
 
 use super::SkippedFinding;
 
-/// Puts in what is left of a finding about threads the commands that place them on the CPUs of the plan.
+/// Sets the commands of a skipped finding about threads: they place the threads on the CPUs of the
+/// plan.
 pub(super) fn tell(left: &mut [SkippedFinding], view: &HostView<'_>, finding: &Finding, cpus: &[u32]) {
     if finding.severity_under_load == Severity::Note || finding.id == "thread.audit" || cpus.is_empty() {
         return;
@@ -25,8 +27,9 @@ pub(super) fn tell(left: &mut [SkippedFinding], view: &HostView<'_>, finding: &F
     }
 }
 
-/// A CPU for each thread: the one its socket asks for, else in the order of their numbers, since servers that make a thread
-/// a CPU make them in that order; of more CPUs than threads those that are to be used first.
+/// A CPU for each thread: the SO_INCOMING_CPU of its socket, or else the next CPU in the order of
+/// thread IDs, because servers with one thread per CPU create the threads in the order of CPUs.
+/// With more CPUs than threads, the first CPUs of `cpus` are used.
 fn of_service(view: &HostView<'_>, service: &ServiceSockets, cpus: &[u32]) -> Vec<String> {
     let mut threads: Vec<&ServingThread> = view.serving();
     threads.retain(|thread| service.sockets.iter().any(|socket| thread.sockets.contains(&socket.inode)));

@@ -1,4 +1,4 @@
-//! Values of a profile that no finding asks for.
+//! Values of a profile that no finding requires.
 
 use linerate_host::setting::{NapiKnob, Offload};
 use linerate_host::stage::link::{DeviceKind, LinkState};
@@ -9,7 +9,7 @@ use super::SkippedFinding;
 use super::draft::{AddedChange, DraftReason, PlanDraft};
 use crate::profile::{InterfaceKnob, ProfileKnob, ProfileValue, SkipCondition, TuneProfile, ValueBound};
 
-/// Adds them all, but for those that conditions keep as they are.
+/// Adds all values of the profile, except values that a condition keeps unchanged.
 pub(super) fn add(draft: &mut PlanDraft<'_>, path: &PacketPath, profile: &TuneProfile) {
     for wanted in &profile.values {
         for (setting, link) in settings(path, &wanted.knob) {
@@ -61,7 +61,8 @@ fn add_one(draft: &mut PlanDraft<'_>, setting: &Setting, wanted: &ProfileValue) 
     }
 }
 
-/// The settings of a knob, and the interface of each that belongs to one. Software has no features worth setting.
+/// The settings of a knob, and the interface of each that belongs to one. Software interfaces have
+/// no features worth setting.
 fn settings<'p>(path: &'p PacketPath, knob: &ProfileKnob) -> Vec<(Setting, Option<&'p LinkState>)> {
     match knob {
         ProfileKnob::Sysctl(name) => vec![(Setting::sysctl(name.clone()), None)],
@@ -92,7 +93,7 @@ fn of_interface(knob: InterfaceKnob, interface: &str) -> Setting {
     }
 }
 
-/// Why a value is to stay, if the condition holds or may hold.
+/// Why a value stays unchanged, if the condition holds or may hold.
 fn holds(path: &PacketPath, link: Option<&LinkState>, condition: SkipCondition) -> Option<String> {
     match condition {
         SkipCondition::MergedDatagrams => merged_datagrams(path),
@@ -109,7 +110,7 @@ fn holds(path: &PacketPath, link: Option<&LinkState>, condition: SkipCondition) 
             Some(true) => Some("a hypervisor runs this host".to_owned()),
             _ => None,
         },
-        // The plan knows.
+        // The caller checks this condition.
         SkipCondition::NoUdpService => None,
     }
 }
@@ -151,7 +152,7 @@ fn leave(draft: &mut PlanDraft<'_>, setting: &Setting, why: String) {
     });
 }
 
-/// Of these pairs those that the driver has.
+/// The pairs that the driver supports.
 fn offered(now: &SettingValue, wanted: &SettingValue) -> Result<SettingValue, String> {
     let has: Vec<&str> = now.as_str().split_whitespace().step_by(2).collect();
     let words: Vec<&str> = wanted.as_str().split_whitespace().collect();
@@ -168,7 +169,7 @@ impl PlanDraft<'_> {
     /// The value that a setting should have; `None` if it is within bounds.
     ///
     /// # Errors
-    /// Why that cannot be told.
+    /// Why the value cannot be determined.
     fn bounded(&self, setting: &Setting, to: &ValueBound) -> Result<Option<SettingValue>, String> {
         let (bound, is_within): (u64, fn(u64, u64) -> bool) = match to {
             ValueBound::Exactly(value) => {

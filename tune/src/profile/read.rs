@@ -111,7 +111,7 @@ impl ProfileText<'_> {
 pub(super) fn profile(text: &str, origin: &str) -> Result<TuneProfile, ProfileError> {
     let source = ProfileText { text, origin };
     let file: ProfileFile = toml::from_str(text).map_err(|error| {
-        // The library's words may take several lines.
+        // The library's message may have several lines.
         source.wrong(error.span(), error.message().replace('\n', " "))
     })?;
     let name = file.name.get_ref();
@@ -187,7 +187,7 @@ fn reasons(source: &ProfileText<'_>, reasons: &Reasons) -> Result<BTreeMap<Strin
     reasons.iter().map(of).collect()
 }
 
-/// No finding is in two of the tables.
+/// Checks that no finding is in two tables.
 fn once(source: &ProfileText<'_>, file: &ProfileFile) -> Result<(), ProfileError> {
     let all = [
         ("[fix]", file.fix.keys().collect::<Vec<_>>()),

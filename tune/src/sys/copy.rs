@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Has the process to be started enter the group of this `cgroup.procs`, and pins it, before its program runs.
+/// Makes the new process enter the control group of this `cgroup.procs`, and pins it, before its
+/// program runs.
 pub(crate) fn place(command: &mut Command, cgroup_procs: File, cpu: u32) {
     let word = (cpu / usize::BITS) as usize;
     let mut mask = vec![0_usize; word + 1];

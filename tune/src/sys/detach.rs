@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-// The first descriptor that is none of the standard ones.
+// The first descriptor after the standard descriptors.
 const FIRST: libc::c_uint = 3;
 
 // Gives the process a session of its own, so that the end of a terminal does not end it, and only
@@ -23,7 +23,8 @@ pub(crate) fn detach(command: &mut Command) {
     unsafe { command.pre_exec(in_child) };
 }
 
-/// Closes at exec, not now: the standard library has a descriptor open by which it learns whether exec failed.
+/// Closes at exec, not now: the standard library has a descriptor open through which it detects a
+/// failed exec.
 fn close_at_exec() {
     // close_range(2) with CLOSE_RANGE_CLOEXEC is of Linux 5.11.
     const CLOEXEC: libc::c_uint = 1 << 2;

@@ -1,15 +1,15 @@
 //! Locks on an open file that can be queried without taking them.
 //!
 //! Open file description locks (Linux 3.15, fcntl(2)): unlike flock(2), `F_OFD_GETLK` reports
-//! whether another process holds one, so that a reader never makes a writer believe that it is
-//! held. Unlike those of `F_SETLK`, they belong to the open file, not to the process, and end with
+//! whether another process holds a lock, so that a reader never makes a writer believe that it is
+//! held. Unlike locks of `F_SETLK`, they belong to the open file, not to the process, and end with
 //! it however the process ends.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Whether to wait for the one who holds it.
+/// Whether to wait for the holder of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockWait {
     Yes,
@@ -63,7 +63,7 @@ pub(crate) fn is_held(file: &File) -> io::Result<bool> {
 }
 
 fn whole_file(kind: libc::c_int) -> libc::flock {
-    // The kernel wants l_pid to be 0 (fcntl(2)).
+    // The kernel requires l_pid to be 0 (fcntl(2)).
     libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,

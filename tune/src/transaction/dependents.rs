@@ -1,4 +1,4 @@
-//! Settings that a change of another one resets.
+//! Settings that a change of another setting resets.
 //!
 //! If the number of channels or the length of rings changes, drivers free their queues and vectors and
 //! allocate new ones (Linux 6.18: igb `igb_reinit_queues`, ixgbe `ixgbe_setup_tc`;
@@ -49,7 +49,7 @@ fn queues(host: &Host, interface: &str) -> Vec<Setting> {
     names.iter().filter_map(queue).flatten().collect()
 }
 
-/// Queues without a NAPI instance of their own cannot be read, and are left out then.
+/// Queues without a NAPI instance of their own cannot be read, and are omitted then.
 fn polling(host: &Host, interface: &str) -> Vec<Setting> {
     let names = host.list(&format!("/sys/class/net/{interface}/queues")).unwrap_or_default();
     let queues = names.iter().filter_map(|name| name.strip_prefix("rx-")?.parse().ok());

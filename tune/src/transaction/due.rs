@@ -37,7 +37,7 @@ pub fn due(tune: &RecordedTune, boot: &str, boot_seconds: u64, maker_runs: bool)
 /// other network namespaces are skipped.
 ///
 /// # Errors
-/// As [`undo`].
+/// The errors of [`undo`].
 pub fn undo_overdue<T: ChangeTarget>(
     writer: &mut JournalWriter,
     target: &T,
@@ -58,7 +58,8 @@ pub fn undo_overdue<T: ChangeTarget>(
     overdue.into_iter().map(|(tune, why)| undo(writer, target, Some(tune), why)).collect()
 }
 
-/// Confirms a tune, so that it stays: `id`, or the one that waits. Returns its number.
+/// Confirms a tune, so that it stays: tune `id`, or the tune that waits for a confirmation. Returns
+/// its number.
 ///
 /// # Errors
 /// [`TuneError::NothingToConfirm`], [`TuneError::TooLate`]; [`TuneError::Journal`].

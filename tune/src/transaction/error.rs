@@ -36,7 +36,7 @@ pub enum TuneError {
     /// No tune is left to finish.
     #[error("nothing to resume: the last tune made all of its changes, or was undone")]
     NothingToResume,
-    /// Nobody would undo the tune when its time is over.
+    /// No guard would undo the tune when its time is over.
     #[error("no guard would undo it in time ({why}): nothing is changed")]
     NoGuard { why: String },
     /// No tune waits for a confirmation.
@@ -50,10 +50,11 @@ pub enum TuneError {
         "tune {tune} was made before the last boot, which ended its changes: undo it and make a new plan"
     )]
     EarlierBoot { tune: u64 },
-    /// A tune whose plan is not there.
+    /// A tune without a saved plan.
     #[error("tune {tune} was begun without a plan: undo it and make one")]
     NoPlan { tune: u64 },
-    /// A tune of another network namespace, where names of interfaces, sysctls and addresses mean others.
+    /// A tune of another network namespace, where the same names of interfaces and sysctls and the
+    /// same addresses mean other objects.
     #[error(
         "tune {tune} was made in another network namespace, and nothing was changed: run the command there, \
          with --netns {path}"

@@ -1,5 +1,5 @@
-//! Threads and processes that a pinned thread started. They inherit its CPUs (sched(7)), so that undo
-//! has to restore them, too.
+//! Threads and processes that a pinned thread started. They inherit its CPUs (sched(7)), so undo
+//! restores their CPUs, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The present names of a tune's devices and interrupts.
+//! The current names of a tune's devices and interrupts.
 
 use linerate_host::{Host, Setting};
 
@@ -47,7 +47,7 @@ impl<'h> SettingLocations<'h> {
         Self { host, moved, unreachable: namespace.why_not(), is_elsewhere }
     }
 
-    /// The setting under the present name of its interface.
+    /// The setting under the current name of its interface.
     ///
     /// # Errors
     /// Why it is gone, in words.

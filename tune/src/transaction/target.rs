@@ -13,7 +13,7 @@ pub trait ChangeTarget {
     /// Reads a setting.
     ///
     /// # Errors
-    /// As [`Setting::read`].
+    /// The errors of [`Setting::read`].
     fn read(&self, setting: &Setting) -> Result<SettingValue, SettingError> {
         setting.read(self.host())
     }
@@ -21,7 +21,7 @@ pub trait ChangeTarget {
     /// Writes a setting and reads it back.
     ///
     /// # Errors
-    /// As [`Setting::write`].
+    /// The errors of [`Setting::write`].
     fn write(&self, setting: &Setting, value: &SettingValue) -> Result<(), SettingError> {
         setting.write(self.host(), value)
     }
@@ -34,10 +34,10 @@ pub trait ChangeTarget {
         Ok(self.host().read("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
     }
 
-    /// The device that has this name at present.
+    /// The device that has this name now.
     ///
     /// # Errors
-    /// [`HostError`] where there is none.
+    /// [`HostError`] if there is none.
     fn device(&self, interface: &str) -> Result<NamedDevice, HostError> {
         NamedDevice::observe(self.host(), interface)
     }

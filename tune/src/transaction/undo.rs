@@ -55,7 +55,7 @@ impl UndoReport {
     }
 }
 
-/// Undoes a tune: `id`, or the latest one in effect. An undo that is killed can be repeated.
+/// Undoes a tune: tune `id`, or the latest tune in effect. An undo that is killed can be repeated.
 ///
 /// # Errors
 /// [`TuneError::NoSuchTune`], [`TuneError::NothingToUndo`], [`TuneError::UndoneAlready`], [`TuneError::OtherNamespace`];
@@ -277,7 +277,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         !held.expects(now) && !held.setting.same(&held.first, now) && self.covered(held, now).is_none()
     }
 
-    /// The first later tune that changed the setting, if the present value is that of a later tune.
+    /// The first later tune that changed the setting, if a later tune set the current value.
     fn covered(&self, held: &TrackedSetting, now: &SettingValue) -> Option<u64> {
         let tunes = self.writer.tunes();
         later_holder(tunes, self.id, &held.setting, now)?;
@@ -320,7 +320,7 @@ fn receive_channels(value: Option<&SettingValue>) -> Option<u32> {
     counts.map(|pair| pair.get(1)?.parse::<u32>().ok()).sum()
 }
 
-/// The latest tune after this one that is in effect and set this value.
+/// The latest tune after `tune` that is in effect and set this value.
 pub(crate) fn later_holder(
     tunes: &[RecordedTune],
     tune: u64,

@@ -25,7 +25,7 @@ const PORT: u16 = 7777;
 // Shorter datagrams are not requests.
 const SHORTEST: u16 = 40;
 
-/// Requests per second: more than a server that reads sockets answers.
+/// Offered requests per second, more than a server that reads sockets can answer.
 const OFFERED: f64 = 400e3;
 
 // The command times its programs at its start, which makes each run slower, and some more later.
@@ -35,7 +35,7 @@ const TIMED: Duration = Duration::from_millis(400);
 // Load before the measurement: in this time the command determines its share of tracing time.
 const SETTLED: Duration = Duration::from_millis(700);
 
-/// For replies on their way.
+/// Time for replies that are still in transit.
 const DRAIN: Duration = Duration::from_millis(1);
 
 const FLOWS: usize = 16;
@@ -75,7 +75,7 @@ impl CostBench {
         Ok(machine::exit_code(kept.into_iter().all(|kept| kept)))
     }
 
-    /// Transactions with a server that reads sockets.
+    /// Measures transactions with a server that reads sockets.
     fn echo(&self, linerate: &Path) -> anyhow::Result<bool> {
         let lab = Lab::builder().start()?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
@@ -88,7 +88,7 @@ impl CostBench {
         })
     }
 
-    /// Packets that a program at the interface counts and drops.
+    /// Measures packets that a program at the interface counts and drops.
     fn sink(&self, linerate: &Path) -> anyhow::Result<bool> {
         let lab = Lab::builder().start()?;
         let end = &lab.links()[0].receiver;
@@ -107,7 +107,7 @@ impl CostBench {
         Ok(lab.senders()[0].run(|| builder.start())??)
     }
 
-    /// Takes turns, and judges.
+    /// Measures in turns, with and without the command, and judges.
     fn alternate(
         &self,
         what: &str,
@@ -120,7 +120,8 @@ impl CostBench {
         for pair in 0..self.pairs {
             for looking in [pair % 2 == 1, pair % 2 == 0] {
                 let look = if looking { Some(RunningCost::start(linerate)?) } else { None };
-                // Alone, too, so that both are measured as long after the load began.
+                // Also without the command, so that both are measured at the same time after the
+                // load began.
                 rate(SETTLED)?;
                 let rate = rate(counted)?;
                 drop(look);
@@ -169,7 +170,7 @@ impl RunningCost {
 
 impl Drop for RunningCost {
     fn drop(&mut self) {
-        // Its programs go with it, however it ends.
+        // The programs of the command end with it in any case.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

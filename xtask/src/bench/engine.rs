@@ -32,7 +32,7 @@ pub(crate) struct EngineBench {
     repeats: u8,
 }
 
-/// Instructions a transaction: the middle of the repeats, and their extremes.
+/// Instructions per transaction: the median of the repeats, and their extremes.
 struct InstructionFigure {
     median: f64,
     low: f64,
@@ -106,7 +106,7 @@ impl EngineBench {
         batch: u16,
         wildcard: bool,
     ) -> anyhow::Result<InstructionFigure> {
-        // Both queues are whole batches, and the long one fits the receive buffer that everybody is granted.
+        // Both queues are whole batches. The long queue fits the receive buffer of any user.
         let short = u64::from(batch);
         let long = short * (256 / short).max(2);
         let mut slopes = Vec::new();

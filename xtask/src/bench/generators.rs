@@ -1,8 +1,8 @@
 //! Generators compared on one core: the rate of each, and the cost of matching and timing.
 //!
-//! All are counted by the same program at the receiving end of the same veth pair, a while after they have started,
-//! and take turns A B C ... C B A. The receiving end of a veth pair runs in a softirq on the CPU that sends, so one core
-//! is the whole cost.
+//! The same program counts the packets of all generators at the receiving end of the same veth
+//! pair, a while after they have started. The generators take turns A B C ... C B A. The receiving
+//! end of a veth pair runs in a softirq on the CPU that sends, so one core has the whole cost.
 
 mod bare;
 mod contender;
@@ -27,16 +27,16 @@ use testbed::GeneratorTestbed;
 
 use crate::machine;
 
-/// Bytes of UDP payload, the same for all.
+/// Bytes of UDP payload, the same for all generators.
 pub(super) const PAYLOAD: usize = 100;
 
-/// From a generator's first packet to the first count: it is at its speed by then.
+/// Time from a generator's first packet to the first count, after which it has its full speed.
 const RUN_UP: Duration = Duration::from_millis(300);
 
-// Attempts of a program that gives up.
+// Maximum number of attempts, because programs may give up.
 const ATTEMPTS: u32 = 4;
 
-/// How long a generator may take to its first packet.
+/// Longest time until a generator's first packet.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
@@ -86,7 +86,7 @@ impl GeneratorsBench {
         Ok(machine::exit_code(report.kept()))
     }
 
-    /// Into a sink.
+    /// Compares generators that only send, into a sink.
     fn sending(&self, report: &mut GeneratorsReport) -> anyhow::Result<()> {
         let testbed = GeneratorTestbed::sink(self.cpu)?;
         let contenders: Vec<Box<dyn GeneratorContender>> = vec![
@@ -104,7 +104,7 @@ impl GeneratorsBench {
         report.add("only sending", lines, &thresholds)
     }
 
-    /// Against a service that returns everything, each taking every reply.
+    /// Compares generators that also receive every reply, with a service that returns everything.
     fn matching(&self, report: &mut GeneratorsReport) -> anyhow::Result<()> {
         let testbed = GeneratorTestbed::reflector(self.cpu)?;
         let contenders: Vec<Box<dyn GeneratorContender>> =
@@ -115,7 +115,7 @@ impl GeneratorsBench {
         report.add("matching and timing every reply", lines, &[(bare::NAME, 0.6)])
     }
 
-    /// All turns of all contenders, there and back.
+    /// Measures all contenders in turns, forwards and backwards.
     fn measure(
         &self,
         contenders: Vec<Box<dyn GeneratorContender>>,
@@ -161,7 +161,8 @@ impl GeneratorsBench {
         Ok(entered)
     }
 
-    // Packets per second at the receiver, measured again if a program gave up: trafgen does if its ring is full too often.
+    // Packets per second at the receiver. Repeats the count if a program gave up: trafgen does if
+    // its ring is full too often.
     fn count_anew(
         &self,
         contender: &mut dyn GeneratorContender,

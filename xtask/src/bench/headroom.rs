@@ -1,7 +1,8 @@
-//! Capacities that `headroom` estimates from a part of the load, and those that a search finds.
+//! Capacities that `headroom` estimates from a part of the load, compared with capacities that a
+//! search finds.
 //!
-//! Servers run on one CPU of a lab, whose packets RPS brings there; the generator has another. Nothing of this program is in
-//! what is measured, so it need not be optimized.
+//! Servers run on one CPU of a lab, to which RPS steers their packets. The generator runs on
+//! another CPU. No code of this program is measured, so it need not be optimized.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -23,9 +24,9 @@ use super::placement::{LongBacklog, steer_by_rps};
 use crate::machine;
 use crate::programs::{self, BuildProfile};
 
-/// Parts of the capacity that are offered while headroom estimates it.
+/// Parts of the capacity that are offered during the estimates.
 const SHARES: [f64; 3] = [0.2, 0.4, 0.6];
-/// The largest median of errors, and the least number of intervals in fifteen that contain the capacity.
+/// The largest median of the errors, and the least share of 15 intervals that contain the capacity.
 const ALLOWED_ERROR: f64 = 0.1;
 const LEAST_HELD: f64 = 13.0 / 15.0;
 
@@ -34,10 +35,10 @@ const FLOWS: usize = 64;
 const PAYLOAD: usize = 100;
 const GENERATOR_CPU: u32 = 0;
 const SERVER_CPU: u32 = 1;
-/// Before the estimate, so that the load is steady.
+/// Time before the estimate, so that the load is steady.
 const LEAD_IN: Duration = Duration::from_millis(500);
 
-/// The servers: a name, and workers.
+/// The servers: their names and numbers of workers.
 const SERVERS: [(&str, usize); 6] =
     [("echo", 1), ("echo-2", 2), ("nsd", 1), ("knot", 1), ("unbound", 1), ("go", 1)];
 
@@ -57,7 +58,7 @@ pub(crate) struct HeadroomBench {
     program: Option<PathBuf>,
 }
 
-/// An estimate at a part of the load, next to what a search found.
+/// An estimate at a part of the load, and the capacity that a search found.
 struct CheckedEstimate {
     server: &'static str,
     offered: f64,
@@ -69,8 +70,8 @@ struct CheckedEstimate {
     bound: bool,
 }
 
-/// Pins the threads of all other processes of this network namespace. Some servers choose CPUs for their workers themselves,
-/// and Knot chooses the generator's.
+/// Pins the threads of all other processes of this network namespace, because some servers choose
+/// CPUs for their workers, and Knot chooses the generator's CPU.
 fn pin_servers() -> anyhow::Result<()> {
     let namespace = fs::read_link("/proc/thread-self/ns/net")?;
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -135,9 +136,9 @@ impl HeadroomBench {
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
         let recipe = recipe(name, program, directory.path())?;
         let values = RecipeValues { address, workers, directory: directory.path() };
-        // What the host starts runs where the host's thread does.
+        // Programs that the host starts run on the CPU of the host's thread.
         lab.receiver().run(|| machine::pin(None, SERVER_CPU))??;
-        // At the priority of ksoftirqd, also if this program has a higher one.
+        // With the priority of ksoftirqd, even if this program has a higher priority.
         let server = ServerProgram::start(lab.receiver(), &recipe, &values, Some(0));
         lab.receiver().run(|| machine::pin(None, GENERATOR_CPU))??;
         let server = server?;
@@ -242,8 +243,8 @@ impl CheckedEstimate {
         self.estimate.as_ref().is_some_and(within)
     }
 
-    /// Whether the limit is the server's CPU, which has its packets, too. Where the next limit may come first as well, either
-    /// is right.
+    /// Whether the limit is the server's CPU, which also processes the packets. If the next limit
+    /// may come first as well, either limit may be the CPU.
     fn has_right_limit(&self) -> bool {
         let is_cpu = |limit: &&CapacityLimit| limit.resource == LimitingResource::Cpu { cpu: SERVER_CPU };
         self.estimate.as_ref().is_some_and(|first| {

@@ -116,7 +116,8 @@ impl MeteredRun {
             Some(worker) if worker.thread == thread => worker,
             Some(_) => bail!("the subject started a second thread"),
         };
-        // The stop at birth, and every stop that is a step, are no signals for the thread.
+        // The stop at birth, and every stop that is a step, must not be passed on to the thread as
+        // signals.
         let pass_on = match signal {
             libc::SIGTRAP | libc::SIGSTOP => 0,
             other => other,
@@ -158,7 +159,7 @@ impl MeteredWorker {
 
 impl Drop for MeteredRun {
     fn drop(&mut self) {
-        // Both fail when it has ended and been waited for, which is the rule.
+        // Both calls fail if the child has ended and been waited for, which is the normal case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

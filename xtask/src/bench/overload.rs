@@ -1,5 +1,5 @@
-//! Goodput and latency of a server below and above its capacity, with and without the overload policy, by the CPU that
-//! receives packets; and the capacity that the policy costs.
+//! Goodput and latency of a server below and above its capacity, with and without the overload
+//! policy, for each placement of packet processing; and the loss of capacity by the policy.
 
 mod placement;
 
@@ -31,10 +31,12 @@ const FLOWS: usize = 64;
 // Offered load as multiples of the capacity without a policy.
 const FACTORS: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
 
-// Loss at a rate that still holds: another tenant of the machine is no limit of the server.
+// Loss that is allowed at a rate that holds, because another tenant of the machine is no limit of
+// the server.
 const LOSS: f64 = 0.002;
 
-/// Receive buffer of the server without a policy, bytes: that with one has as much at least.
+/// Receive buffer of the server without a policy, bytes. A server with a policy has at least as
+/// much.
 const BUFFER: usize = 4 << 20;
 
 #[derive(Debug, Args)]
@@ -65,7 +67,7 @@ pub(crate) struct OverloadBench {
     server_cpu: u32,
 }
 
-/// What of the policy a server has.
+/// The part of the policy that a server has.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum PolicyPart {
     /// All of it.
@@ -89,12 +91,12 @@ impl PolicyPart {
 struct OverloadTurn {
     /// Transactions per second.
     capacity: f64,
-    /// At each of [`FACTORS`].
+    /// The measurement at each of [`FACTORS`].
     points: Vec<OverloadPoint>,
 }
 
 struct OverloadPoint {
-    /// The multiple that was offered in the end.
+    /// The multiple that was actually offered.
     factor: f64,
     /// Answers per second, as a share of the capacity.
     goodput: f64,
@@ -228,7 +230,8 @@ impl OverloadBench {
             .map(|factor| {
                 let mode = PacingMode::Rate { per_second: capacity * factor };
                 let slot = LoadSlot::new(mode, duration).fast_enough(highest, 1);
-                // The first part is not judged: buffers that are full yet are answered from for a while.
+                // The first part is not judged, because the server still answers from full buffers
+                // for a while.
                 generator.run(&LoadSlot {
                     drain: Duration::from_millis(1),
                     duration: duration / 2,
@@ -248,7 +251,7 @@ impl OverloadBench {
     }
 }
 
-/// An echo that first works for this time.
+/// An echo that works for this time per request before it answers.
 struct WorkingEcho(Duration);
 
 impl Service for WorkingEcho {

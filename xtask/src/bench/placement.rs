@@ -1,4 +1,5 @@
-//! The CPUs on which a receiving host processes packets: they matter more than most differences between servers.
+//! The CPUs on which a receiving host processes packets. They matter more than most differences
+//! between servers.
 
 use std::path::Path;
 
@@ -16,9 +17,10 @@ const BACKLOG_PACKETS: u64 = 16_384;
 
 /// Keeps [`BACKLOG`] at [`BACKLOG_PACKETS`] or more, and restores it.
 ///
-/// RPS brings packets to the CPU of a server while the server has its turn of the scheduler. `process_backlog` leaves the rest
-/// of a budget to ksoftirqd, which shares the CPU with the server. With turns of 4 ms the stock 1,000 packets fill up from
-/// 250,000 packets per second on.
+/// RPS steers packets to the CPU of a server while the scheduler runs the server. `process_backlog`
+/// leaves the packets beyond its budget to ksoftirqd, which shares the CPU with the server. With
+/// time slices of 4 ms, the default backlog of 1,000 packets is full from 250,000 packets per
+/// second on.
 #[derive(Debug)]
 pub(super) struct LongBacklog {
     original: String,
@@ -50,7 +52,7 @@ pub(super) fn set_device(host: &LabHost, interface: &str, file: &str, value: &st
     write(&host.sys_path()?.join("class/net").join(interface).join(file), value)
 }
 
-/// Lets RPS bring the packets of all receive queues to these CPUs.
+/// Makes RPS steer the packets of all receive queues to these CPUs.
 pub(super) fn steer_by_rps(host: &LabHost, interface: &str, queues: u32, cpus: &[u32]) -> anyhow::Result<()> {
     let mask = cpus.iter().fold(0_u64, |mask, cpu| mask | 1 << (cpu % 64));
     (0..queues).try_for_each(|queue| {
@@ -59,9 +61,10 @@ pub(super) fn steer_by_rps(host: &LabHost, interface: &str, queues: u32, cpus: &
 }
 
 // Pins the threads that poll an interface (threaded NAPI) to these CPUs in turn.
+// Pins the threads that poll an interface (threaded NAPI) to these CPUs in turn.
 //
-// The kernel names them `napi/INTERFACE-ID` (net/core/dev.c, `napi_kthread_create`); those of other network namespaces may be
-// among them.
+// The kernel names the threads `napi/INTERFACE-ID` (net/core/dev.c, `napi_kthread_create`). Threads
+// of other network namespaces may be among them.
 pub(super) fn pin_napi_threads(interface: &str, cpus: &[u32]) -> anyhow::Result<()> {
     let prefix = format!("napi/{interface}-");
     let mut threads = Vec::new();

@@ -65,7 +65,7 @@ pub(crate) struct ServersBench {
 struct MeasuredServerRun {
     candidate: ServerCandidate,
     samples: Vec<TurnSample>,
-    /// Why it does not take part, if so.
+    /// The reason why the server does not take part; `None` if it does.
     out: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl ServersBench {
         Ok(machine::exit_code(report.kept()))
     }
 
-    /// All turns of all, received in one way.
+    /// Measures all turns of all servers with one placement.
     fn part(&self, placement: ReceivePlacement) -> anyhow::Result<PlacementReport> {
         let mut entered = self.enter()?;
         let mut testbed = ServersTestbed::new(self, placement)?;

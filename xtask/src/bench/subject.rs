@@ -13,7 +13,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::sys::{echo, trace};
 
-/// Bytes of a request that are kept, on both sides.
+/// Bytes of a request that both sides keep.
 const REQUEST: usize = 2048;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,7 +41,7 @@ pub(crate) struct BenchSubject {
     pub(crate) wildcard: bool,
 }
 
-/// A server with one worker, and not one that fell back to another backend.
+/// Prepares a server with one worker. Fails if it would fall back to another backend.
 fn prepare(address: SocketAddr, backend: Backend) -> anyhow::Result<Server> {
     let server =
         Server::builder().bind(address).workers(1).max_request(REQUEST).backend(backend).prepare()?;
@@ -86,7 +86,7 @@ impl BenchSubject {
         }
     }
 
-    /// Traced after the server is prepared.
+    /// Tracing starts after the server is prepared.
     fn engine(&self, backend: Backend) -> anyhow::Result<()> {
         let server = prepare(self.address(), backend)?;
         be_traced()?;
@@ -113,7 +113,7 @@ impl BenchSubject {
                 scope.spawn(|| echo::serve(&socket, self.batch, REQUEST, self.wildcard, &stop, &counters));
             let waited = self.wait(|| counters.answered());
             stop.store(1, Ordering::Release);
-            // Says ENOTCONN and wakes the server.
+            // Fails with ENOTCONN, but wakes the server.
             let _ = socket.shutdown(std::net::Shutdown::Read);
             waited?;
             match server.join() {

@@ -1,4 +1,4 @@
-//! Thresholds of benches, and whether the figures reach them.
+//! Thresholds of benches, and their verdicts.
 
 use std::fmt;
 

@@ -66,7 +66,7 @@ impl TopBench {
 struct TopRun {
     cpu_seconds: f64,
     refreshes: usize,
-    /// Wall-clock time of the whole reading at its start.
+    /// Wall-clock time of the full reading at the start.
     whole_seconds: f64,
 }
 
@@ -81,7 +81,7 @@ fn run(program: &Path, tree: &Path, seconds: u8, drawn: bool) -> anyhow::Result<
     );
     let mut command = if drawn {
         let mut command = Command::new("script");
-        // It has a terminal, and its output is discarded.
+        // `script` gives the program a terminal and discards its output.
         command.args(["--quiet", "--command", &format!("stty cols 200 rows 60; exec {top}"), "/dev/null"]);
         command
     } else {
@@ -91,7 +91,7 @@ fn run(program: &Path, tree: &Path, seconds: u8, drawn: bool) -> anyhow::Result<
     };
     command.env("TERM", "xterm-256color").stdin(Stdio::piped()).stdout(Stdio::null());
     let mut child = command.spawn().context("starting top")?;
-    // Open until it ended: a terminal whose other side is gone ends it sooner.
+    // Open until the program ends, because it ends early if the other side of its terminal closes.
     let stdin = child.stdin.take();
     let usage = usage::wait(child).context("waiting for top")?;
     drop(stdin);

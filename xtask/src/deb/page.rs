@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 /// The comment above a block that the trial runs.
 const MARK: &str = "<!-- not run: by cargo xtask deb --test -->";
 
-/// The commands of the page, as a throw-away system is to run them.
+/// The commands of the page, for a throw-away system.
 #[derive(Debug, PartialEq)]
 pub(super) struct InstallPage {
     /// Installs the package. Root needs no sudo.
@@ -32,7 +32,7 @@ impl InstallPage {
         let [package, elsewhere] = blocks.as_slice() else {
             bail!("there are {}: one is to be for the package, one for elsewhere", blocks.len());
         };
-        // The first block builds the package, which has happened.
+        // The first block builds the package, which is already built.
         let (build, install) = package.split_once('\n').context("the first has one line")?;
         ensure!(build == "cargo xtask deb", "the first begins with '{build}'");
         let (cargo, rest) = elsewhere.split_once('\n').context("the second has one line")?;

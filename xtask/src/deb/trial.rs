@@ -1,4 +1,5 @@
-//! The package as a user has it: judged by lintian, installed into a Debian that is made for it and thrown away.
+//! Tests the package as a user has it: lintian judges it, and it is installed into a throw-away
+//! Debian.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +13,8 @@ use super::{InstallPage, PackagePaths, read, run};
 /// The script that runs in the installation.
 const STEPS: &str = include_str!("in_root.sh");
 
-/// Makes the installation in memory, within namespaces that end with the script: nothing is left, however it ends.
+/// Makes the installation in memory, within namespaces that end with the script, so that nothing is
+/// left after any end.
 const AROUND: &str = r#"
 set -eu
 mount --make-rprivate /
@@ -29,7 +31,7 @@ exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONT
 // Errors of lintian that stay, because the project has no mail address yet.
 const KNOWN: &str = "bogus-mail-host,bogus-mail-host-in-debian-changelog";
 
-/// Has lintian judge a package; its errors are ours.
+/// Checks a package with lintian. Its errors are errors of this chore.
 pub(super) fn lintian(package: &Path) -> Result<()> {
     let judge = ["--fail-on", "error", "--allow-root", "--suppress-tags", KNOWN];
     run(Command::new("lintian").args(judge).arg(package))
@@ -62,7 +64,7 @@ fn as_the_page_has_it(package: &Path, places: &PackagePaths, page: &InstallPage,
     let debian = trial.join("target/debian");
     fs::create_dir_all(&debian)?;
     fs::copy(package, debian.join(package.file_name().context("a package without a name")?))?;
-    // Here, where there is a toolchain.
+    // On this machine, because it has a toolchain.
     let mut install = Command::new("sh");
     install.args(["-c", &page.cargo]).current_dir(&places.root);
     install.env("CARGO_TARGET_DIR", &places.target).env("CARGO_INSTALL_ROOT", trial.join("cargo"));
@@ -81,7 +83,7 @@ fn debian(target: &Path) -> Result<PathBuf> {
         .context("/etc/os-release names no release of Debian")?;
     let archive = target.join(format!("deb-root-{suite}.tar"));
     if !archive.exists() {
-        // Under another name until it is whole.
+        // With another name until the archive is complete.
         let part = target.join(format!("deb-root-{suite}.part.tar"));
         run(Command::new("mmdebstrap").args(["--quiet", "--variant=minbase", suite]).arg(&part))
             .context("mmdebstrap (package mmdebstrap) cannot make a Debian")?;
@@ -90,7 +92,7 @@ fn debian(target: &Path) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The same package under a later version, to upgrade to.
+/// The same package with a later version, to test an upgrade.
 fn later(package: &Path, version: &str, trial: &Path) -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let unpacked = scratch.path().join("package");

@@ -1,4 +1,5 @@
-//! irqbalance next to a tune: it leaves the interrupts that the tune excludes, and moves others.
+//! irqbalance together with a tune: it leaves the interrupts that the tune excludes, and moves
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use super::machine::TO_VIRTIO;
 use super::session::GuestSession;
 use super::traffic::{FEW, FlowCount, GuestTraffic};
 
-// A short interval of irqbalance, in seconds; its own is 10.
+// A short interval of irqbalance, in seconds. Its default is 10.
 const INTERVAL: u32 = 3;
 
 // How long to watch the interrupts, in seconds: until some have moved, or to see that none moves.
@@ -25,7 +26,7 @@ until [ -S /run/irqbalance/irqbalance$(cat /run/irqbalance.pid).sock ]; do sleep
 /// Stops irqbalance.
 const STOP: &str = "kill $(cat /run/irqbalance.pid); while pidof irqbalance >/dev/null; do sleep 0.1; done";
 
-/// Where the interrupts of the queues are, a line each.
+/// The CPUs of the interrupts of the queues, one line per interrupt.
 const PLACES: &str = r#"
 for irq in $(sed -n 's/^ *\([0-9]*\):.* virtio1-\(in\|out\)put\..*/\1/p; s/^ *\([0-9]*\):.* igb0-TxRx-.*/\1/p' \
     /proc/interrupts); do
@@ -33,7 +34,7 @@ for irq in $(sed -n 's/^ *\([0-9]*\):.* virtio1-\(in\|out\)put\..*/\1/p; s/^ *\(
 done
 "#;
 
-/// All interrupts on one CPU, which irqbalance changes under load.
+/// Puts all interrupts on one CPU, which irqbalance changes under load.
 const ALL_ON_ONE: &str = r"
 for irq in $(sed -n 's/^ *\([0-9]*\):.* virtio1-input\..*/\1/p' /proc/interrupts); do
     echo 3 >/proc/irq/$irq/smp_affinity_list || exit
@@ -57,7 +58,7 @@ pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     if !plan.output.contains("irqbalance") {
         failed.push(format!("tune plan does not name irqbalance: {}", plan.summary()));
     }
-    // 1: doctor still finds something, which is not about interrupts here.
+    // 1: doctor still reports findings, which are not about interrupts here.
     failed.extend(guest.failure_of("linerate tune apply --for udp-server --yes", 1)?);
     let moved = watch(guest, AGREED)?;
     println!("  agreed with, it moves {moved} within {AGREED} s");

@@ -129,7 +129,7 @@ impl GuestImage {
         for file in &picked.files {
             let path = kernel.modules.join(file);
             match file.strip_suffix(".xz") {
-                // Unpacked here: the guest is slow.
+                // Unpacked on the host, because the guest is slow.
                 Some(plain) => {
                     let output = Command::new("xz").arg("-dc").arg(&path).output().context("run xz")?;
                     if !output.status.success() {

@@ -15,7 +15,7 @@ const LATEST: [&str; 2] = ["linux-image-6.12-amd64", "linux-image-amd64"];
 
 // An unpacked kernel.
 pub(super) struct UnpackedKernel {
-    /// Such as `6.12.57+deb12-amd64`.
+    /// A release such as `6.12.57+deb12-amd64`.
     pub(super) release: String,
     pub(super) image: PathBuf,
     /// `lib/modules/RELEASE`.
@@ -29,7 +29,7 @@ impl UnpackedKernel {
             Ok(kernel) => return Ok(kernel),
             Err(error) => error,
         };
-        // One that an earlier run has unpacked does as well.
+        // A kernel that an earlier run has unpacked is sufficient, too.
         if package.is_none()
             && let Some(kernel) = newest(cache)
         {
@@ -85,7 +85,7 @@ fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<UnpackedKernel> 
     if !folder.is_dir() {
         eprintln!("guest: downloading {package} {version}");
         fs::create_dir_all(cache).with_context(|| format!("make {}", cache.display()))?;
-        // Renamed when complete.
+        // The directory is renamed when it is complete.
         let scratch = tempfile::tempdir_in(cache).context("make a directory")?;
         unpack(&package, &version, scratch.path())?;
         let unpacked = scratch.path().join("kernel");
@@ -122,7 +122,7 @@ fn depends_on_kernel(shown: &str) -> Option<&str> {
 fn unpack(package: &str, version: &str, scratch: &Path) -> anyhow::Result<()> {
     said(
         Command::new("apt-get")
-            // Its own user may not write where we are.
+            // The sandbox user of apt may not write to this directory.
             .args(["-q", "-o", "APT::Sandbox::User=root", "download"])
             .arg(format!("{package}={version}"))
             .current_dir(scratch),
@@ -168,7 +168,7 @@ fn pick(dependencies: &str, aliases: &str, wanted: &[&str]) -> anyhow::Result<Pi
     Ok(PickedModules { dependencies: lines.into_iter().collect(), aliases, files })
 }
 
-// The kernel's name for it: `i2c_algo_bit` for `kernel/drivers/i2c/algos/i2c-algo-bit.ko.xz`.
+// The kernel's name of a module: `i2c_algo_bit` for `kernel/drivers/i2c/algos/i2c-algo-bit.ko.xz`.
 fn module_name(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     name.split_once(".ko").map_or(name, |(name, _)| name).replace('-', "_")

@@ -14,7 +14,7 @@ const MEMORY_MIB: u32 = 2048;
 pub(super) const TO_NIC: TapWire =
     TapWire { name: "tap0", address: [198, 18, 81, 1], guest: [198, 18, 81, 2], queues: TapQueues::One };
 
-/// That of its `vnet0`.
+/// The tap interface on the host's side of the guest's `vnet0`.
 pub(super) const TO_VIRTIO: TapWire = TapWire {
     name: "tap1",
     address: [198, 18, 82, 1],
@@ -22,14 +22,14 @@ pub(super) const TO_VIRTIO: TapWire = TapWire {
     queues: TapQueues::OfVariant,
 };
 
-/// All of them.
+/// All wires to the guest.
 pub(super) const TAPS: [TapWire; 2] = [TO_NIC, TO_VIRTIO];
 
 /// An Ethernet wire to the guest.
 pub(super) struct TapWire {
     pub(super) name: &'static str,
     pub(super) address: [u8; 4],
-    /// The guest's address at its end (guest/init).
+    /// The address of the guest's end of the wire (guest/init).
     pub(super) guest: [u8; 4],
     queues: TapQueues,
 }
@@ -37,7 +37,7 @@ pub(super) struct TapWire {
 enum TapQueues {
     // One tap queue: the emulated igb distributes its packets by its own indirection table.
     One,
-    /// virtio-net has a tap queue for each of its own.
+    /// virtio-net has one tap queue for each of its queues.
     OfVariant,
 }
 
@@ -77,11 +77,11 @@ pub(crate) enum GuestVariant {
 
 /// The emulated physical NIC of a guest.
 pub(super) struct GuestNic {
-    /// The driver's name, and QEMU's of the device.
+    /// The driver's name, which is also QEMU's name of the device.
     pub(super) driver: &'static str,
-    /// The interface, as guest/init names it.
+    /// The interface name that guest/init sets.
     pub(super) interface: &'static str,
-    /// Receive queues as the driver leaves them.
+    /// Number of receive queues after the driver has loaded.
     pub(super) queues: u32,
 }
 
@@ -132,9 +132,9 @@ impl GuestVariant {
         let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         let (nodes, threads) = (self.nodes(), self.threads());
         option("-machine", "q35".into());
-        // KVM is not there on hosts that are guests themselves.
+        // KVM is not available on hosts that are guests themselves.
         option("-accel", "tcg,thread=multi,tb-size=512".into());
-        // A CPU of AMD would have to have another feature for threads.
+        // An AMD CPU would require another feature for threads.
         option("-cpu", "max,vendor=GenuineIntel".into());
         option("-smp", format!("{CPUS},sockets={nodes},cores={},threads={threads}", CPUS / nodes / threads));
         option("-m", format!("{MEMORY_MIB}M"));
@@ -142,7 +142,7 @@ impl GuestVariant {
             option("-object", format!("memory-backend-ram,id=memory{node},size={}M", MEMORY_MIB / nodes));
             option("-numa", format!("node,nodeid={node},memdev=memory{node}"));
             option("-numa", format!("cpu,node-id={node},socket-id={node}"));
-            // A root of its own for each node, so that a device is near to it.
+            // Each node has its own root, so that a device is local to a node.
             option(
                 "-device",
                 format!("pxb-pcie,id=root{node},bus=pcie.0,bus_nr={},numa_node={node}", 32 * (node + 1)),
@@ -167,7 +167,7 @@ impl GuestVariant {
         option("-netdev", if queues == 1 { backend } else { format!("{backend},queues={queues}") });
         option("-device", "pcie-root-port,id=port1,bus=root0,chassis=2,slot=2".into());
         let device = "virtio-net-pci,netdev=net1,bus=port1,mac=52:54:00:00:00:82";
-        // An interrupt for each of a pair of queues, and those for settings and control.
+        // One interrupt per pair of queues, and the two for settings and control.
         let many = format!("{device},mq=on,vectors={}", 2 * queues + 2);
         option("-device", if queues == 1 { device.to_owned() } else { many });
     }

@@ -1,4 +1,5 @@
-//! Plans of `linerate tune` for each interface of a variant: each change has a reason, a second plan is empty, and undo restores all.
+//! Plans of `linerate tune` for each interface of a variant: each change has a reason, a second
+//! plan is empty, and undo restores all values.
 
 use linerate_tune::TuneProfile;
 use linerate_tune::profile::ProfileValue;
@@ -9,7 +10,7 @@ use super::session::GuestSession;
 use super::traffic::{FEW, FlowCount, GuestTraffic};
 use super::tuning::GuestState;
 
-/// Makes two virtual functions where the variant has them, and waits for the link, which that resets.
+/// Makes two virtual functions if the variant has them, and waits for the link, which this resets.
 const VIRTUAL_FUNCTIONS: &str = "
 echo 2 >/sys/class/net/igb0/device/sriov_numvfs || exit
 [ \"$(cat /sys/class/net/igb0/device/sriov_numvfs)\" = 2 ] || exit
@@ -77,7 +78,7 @@ struct GuestChange {
     setting: String,
     from: String,
     to: String,
-    /// Findings that it fixes, or the key of the profile that requires it.
+    /// Findings that the change fixes, or the key of the profile that requires it.
     reasons: Vec<String>,
 }
 

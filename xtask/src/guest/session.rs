@@ -1,4 +1,4 @@
-//! A guest that is up, and commands in it.
+//! A running guest, and commands in it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek as _, Write};
@@ -28,24 +28,24 @@ pub(super) const QEMU: &str = "qemu-system-x86_64";
 // Lines of the console that are shown when a guest fails.
 const LAST_LINES: usize = 40;
 
-// Arguments of the kernel. QEMU exits when the kernel panics. Watchdogs are off, because the CPUs of the guest wait for
-// those of a busy host.
+// Arguments of the kernel. QEMU exits when the kernel panics. Watchdogs are off, because the CPUs
+// of the guest wait for the CPUs of a busy host.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 mitigations=off tsc=reliable nowatchdog \
     rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on";
 
-// Of Debian's kernels (CONFIG_HZ, Linux 6.1 and 6.12).
+// The timer frequency of Debian's kernels (CONFIG_HZ, Linux 6.1 and 6.12).
 const KERNEL_HERTZ: u64 = 250;
 
-/// A guest that waits for commands. Dropping it switches it off.
+/// A guest that waits for commands. It is switched off when this is dropped.
 pub(super) struct GuestSession {
-    // Commands go out on it, and their results come back.
+    // Sends commands and receives their results.
     commands: GuestChannel,
     output: GuestChannel,
     errors: GuestChannel,
     /// Output of the console and of QEMU, in files without a name.
     console: File,
     complaints: File,
-    // In this order: the machine goes before the host that it is in.
+    // In this order: the machine must end before the host in which it runs.
     _qemu: LabChild,
     host: Lab,
 }
@@ -57,7 +57,7 @@ struct GuestChannel {
     begun: Vec<u8>,
 }
 
-/// Where a command's output goes.
+/// The outputs for a command's output and errors.
 pub(super) struct OutputSinks<'a> {
     pub(super) output: &'a mut dyn Write,
     pub(super) errors: &'a mut dyn Write,
@@ -68,7 +68,7 @@ pub(super) struct OutputSinks<'a> {
 #[error("the deadline has passed")]
 struct DeadlinePassed;
 
-// The guest is gone: QEMU failed, or the guest's kernel stopped.
+// The guest has ended: QEMU failed, or the guest's kernel stopped.
 #[derive(Debug, thiserror::Error)]
 #[error("QEMU has ended")]
 struct QemuEnded;
@@ -132,7 +132,7 @@ impl GuestSession {
         }
     }
 
-    /// Runs a shell script in the guest and gives back its exit status.
+    /// Runs a shell script in the guest and returns its exit status.
     pub(super) fn run(
         &mut self,
         script: &str,
@@ -237,7 +237,7 @@ impl GuestChannel {
         Ok(self.stream.set_nonblocking(true)?)
     }
 
-    /// A whole line that has come.
+    /// A complete received line.
     fn line(&mut self) -> Option<String> {
         let end = self.begun.iter().position(|byte| *byte == b'\n')?;
         let line: Vec<u8> = self.begun.drain(..=end).collect();
@@ -267,11 +267,11 @@ impl GuestChannel {
     }
 }
 
-/// A port of the guest, and our end of it.
+/// A port of the guest, and our end of the port.
 fn channel(command: &mut Command, name: &str, theirs: &mut Vec<OwnedFd>) -> anyhow::Result<GuestChannel> {
     let (stream, other) = UnixStream::pair().context("make a pair of sockets")?;
     stream.set_nonblocking(true)?;
-    // QEMU inherits it.
+    // QEMU inherits this descriptor.
     fcntl_setfd(&other, FdFlags::empty()).context("hand a socket to QEMU")?;
     command.arg("-chardev").arg(format!("socket,id={name},fd={}", other.as_raw_fd()));
     command.arg("-device").arg(format!("virtserialport,chardev={name},name={name}"));
@@ -280,9 +280,9 @@ fn channel(command: &mut Command, name: &str, theirs: &mut Vec<OwnedFd>) -> anyh
 }
 
 /// Creates a network namespace with the tap interfaces of the guest, without routes to other
-/// networks. It ends with this process.
+/// networks. The namespace ends with this process.
 pub(super) fn make_host(variant: GuestVariant) -> anyhow::Result<Lab> {
-    // Its link is not used.
+    // The link of the lab is not used.
     let host = Lab::builder().queues(1).start()?;
     for tap in &TAPS {
         let [a, b, c, d] = tap.address;
@@ -294,7 +294,7 @@ pub(super) fn make_host(variant: GuestVariant) -> anyhow::Result<Lab> {
         ] {
             let mut ip = Command::new(find("ip").context("ip is not installed: apt install iproute2")?);
             ip.args(arguments.split(' '));
-            // Programs that the thread of the host starts are in its namespace.
+            // Runs in the thread of the host, so that the program is in its namespace.
             host.receiver().run(|| said(&mut ip))?.with_context(|| format!("ip {arguments}"))?;
         }
     }
@@ -311,8 +311,8 @@ pub(super) fn qemu(
     command.args(["-nodefaults", "-no-user-config", "-no-reboot"]).args(variant.arguments());
     command.arg("-kernel").arg(&prepared.kernel.image).arg("-initrd").arg(inherited(&prepared.image)?);
     let mut arguments = format!("{KERNEL_ARGUMENTS} {} {kernel_argument}", variant.kernel_arguments());
-    // The guest's counter is the host's. Held against the emulated timers of a busy host it may seem to be many times
-    // slower, and the guest's time would run away.
+    // The guest's counter is the host's. Measured with the emulated timers on a busy host, it may
+    // seem many times slower, and the guest's time would run too fast.
     if let Some(kilohertz) = tsc::kilohertz() {
         let ticks_a_jiffy = kilohertz * 1000 / KERNEL_HERTZ;
         arguments.push_str(&format!(" tsc_early_khz={kilohertz} lpj={ticks_a_jiffy}"));
@@ -340,7 +340,7 @@ fn first_line(script: &str) -> &str {
     script.trim().lines().next().unwrap_or_default()
 }
 
-/// Each with its end of line.
+/// The last lines of a file, each with its end of line.
 fn last_lines(file: &File) -> String {
     let mut bytes = Vec::new();
     let read = (&*file).rewind().and_then(|()| (&*file).read_to_end(&mut bytes));
@@ -354,7 +354,7 @@ fn last_lines(file: &File) -> String {
     }
 }
 
-/// The path by which a program that is started finds a file of ours.
+/// The path by which a started program finds a file of this process.
 fn inherited(file: &File) -> anyhow::Result<String> {
     fcntl_setfd(file, FdFlags::empty()).context("hand a file to QEMU")?;
     Ok(format!("/proc/self/fd/{}", file.as_raw_fd()))

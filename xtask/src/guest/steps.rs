@@ -3,22 +3,22 @@
 use super::machine::GuestVariant;
 use super::traffic::FlowCount;
 
-// A change by hand and the findings that doctor must report then. Changes add up.
+// A change by hand and the findings that doctor must report after it. Changes add up.
 pub(super) struct ManualStep {
     pub(super) what: &'static str,
     /// A shell script.
     pub(super) change: &'static str,
-    /// Traffic to `vnet0` meanwhile.
+    /// Traffic to `vnet0` while doctor runs.
     pub(super) traffic: Option<FlowCount>,
     /// Doctor's arguments.
     pub(super) doctor: &'static str,
-    /// Findings that have to be there.
+    /// Findings that doctor must report.
     pub(super) present: &'static [&'static str],
-    // Findings that must not.
+    // Findings that doctor must not report.
     pub(super) absent: &'static [&'static str],
 }
 
-/// The base of steps that leave the guest as it is and ask about all interfaces.
+/// The base of steps that change nothing and check all interfaces.
 pub(super) const UNCHANGED: ManualStep =
     ManualStep { what: "", change: "", traffic: None, doctor: "", present: &[], absent: &[] };
 
@@ -29,12 +29,12 @@ pub(super) fn of(variant: GuestVariant) -> &'static [ManualStep] {
         GuestVariant::OneNode => &ONE_NODE,
         GuestVariant::Smt => &SMT,
         GuestVariant::OneQueue => &ONE_QUEUE,
-        // `plans` checks the others.
+        // `plans` checks the other variants.
         _ => &[],
     }
 }
 
-/// An igb as its driver leaves it, fixed one thing after the other, and a virtio-net under load.
+/// An igb with the settings of its driver, fixed step by step, and a virtio-net under load.
 const TWO_NODES: [ManualStep; 9] = [
     ManualStep {
         what: "igb as its driver leaves it",
@@ -83,7 +83,7 @@ const TWO_NODES: [ManualStep; 9] = [
         ..UNCHANGED
     },
     ManualStep {
-        // Most of its queues had no interrupt yet, so their affinity is not in effect.
+        // Most of its queues have had no interrupt yet, so their affinity is not in effect.
         what: "virtio-net as its driver leaves it",
         doctor: "--interface vnet0",
         absent: &[

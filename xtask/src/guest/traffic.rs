@@ -12,10 +12,10 @@ use clap::ValueEnum;
 use super::machine::TapWire;
 use super::session::GuestSession;
 
-/// Where the guest's server listens.
+/// Port of the guest's server.
 const PORT: u16 = 4000;
 
-/// Packets per second that the guest can process, and that outnumber its other packets.
+/// Packets per second that the guest can process, and that are more than its other packets.
 pub(super) const FEW: u32 = 2_000;
 
 /// Packets per second that suffice for doctor to judge the queues.
@@ -24,7 +24,7 @@ pub(super) const ENOUGH: u32 = 8_000;
 /// Source ports of many flows.
 const MANY: usize = 256;
 
-/// How many flows there are.
+/// The number of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FlowCount {
     /// One, which one queue takes
@@ -33,7 +33,7 @@ pub(crate) enum FlowCount {
     Many,
 }
 
-/// Traffic that goes on until it is stopped.
+/// Traffic that continues until it is stopped.
 pub(super) struct GuestTraffic {
     over: Arc<AtomicBool>,
     sender: JoinHandle<std::io::Result<u64>>,
@@ -69,7 +69,7 @@ impl GuestTraffic {
     }
 }
 
-/// Sends at an even rate, from one socket after the other.
+/// Sends at an even rate from each socket in turn.
 fn send(
     sockets: &[UdpSocket],
     target: SocketAddr,

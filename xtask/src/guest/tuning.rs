@@ -1,4 +1,4 @@
-//! `linerate tune` in the guest: findings go, and undo restores every value.
+//! `linerate tune` in the guest: findings disappear, and undo restores every value.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -73,9 +73,9 @@ const COUNTERS: [&str; 17] = [
     "proc/sys/net/netfilter/nf_conntrack_count",
     "/qstats.json",
     "/statistics.json",
-    // The snapshot has the affinities of queues.
+    // The snapshot contains the affinities of queues.
     "/effective_affinity_list",
-    // Numbers of NAPI instances, which are others after each reset of the interface.
+    // Numbers of NAPI instances, which change with each reset of the interface.
     "calls/netdev/napi.json",
     // Contains packet counts; the snapshot has the settings.
     "calls/qdisc/",
@@ -102,7 +102,7 @@ pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     let before = GuestState::of(guest, "igb0")?;
     let command = "linerate tune apply --for udp-server --interface igb0 --interval 5 --yes";
     // The same load as before: a service that uses little CPU time is not tuned.
-    // 1: doctor still finds something, which is judged below.
+    // 1: doctor still reports findings, which are judged below.
     failed.extend(traffic(guest, ENOUGH, |guest| guest.failure_of(command, 1))?);
     // Entries of connection tracking outlive the rule that keeps new ones away.
     let empty = "until [ $(cat /proc/sys/net/netfilter/nf_conntrack_count) -lt 9 ]; do sleep 0.2; done";
@@ -200,7 +200,7 @@ fn findings(guest: &mut GuestSession, per_second: u32) -> anyhow::Result<BTreeMa
     let mut found = BTreeMap::<String, Vec<String>>::new();
     for finding in findings {
         let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
-        // Its sockets and threads are the server's, which is not tuned here.
+        // Findings about sockets and threads concern the server, which is not tuned here.
         let is_servers = ["socket", "thread"].contains(&text("stage").as_str());
         if is_servers || SLOW.contains(&text("id").as_str()) {
             continue;

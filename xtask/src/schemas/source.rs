@@ -9,7 +9,7 @@ use syn::{Attribute, Expr, ImplItem, Item, ItemImpl, Lit, Meta, Type};
 
 const CRATES: [&str; 9] = ["cli", "engine", "host", "lab", "load", "services", "trace", "tune", "xtask"];
 
-/// A declared type with its directory, which tells types of the same name apart.
+/// A declared type and its directory, which distinguishes types of the same name.
 struct DeclaredType {
     krate: &'static str,
     item: Item,
@@ -36,12 +36,12 @@ impl SourceTypes {
         self.results.clone()
     }
 
-    /// The type of this name; of several that of the crate.
+    /// The type of this name. If there are several, the type of the crate `krate`.
     pub(super) fn find(&self, name: &str, krate: &str) -> Result<(&'static str, &Item)> {
         let found = self.types.get(name).map_or(&[][..], Vec::as_slice);
         let mut chosen: Vec<_> = found.iter().filter(|declared| declared.krate == krate).collect();
         if chosen.is_empty() {
-            // Aliases of other crates are for their own files.
+            // Aliases of other crates are only for the files of those crates.
             chosen = found.iter().filter(|declared| !matches!(declared.item, Item::Type(_))).collect();
         }
         ensure!(chosen.len() == 1, "{} serialized types are called {name}; one is required", chosen.len());

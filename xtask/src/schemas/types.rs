@@ -14,14 +14,14 @@ use super::source::SourceTypes;
 /// The definitions that a schema refers to.
 pub(super) struct SchemaDefinitions<'a> {
     sources: &'a SourceTypes,
-    /// `None` while a definition is being made: types may contain themselves.
+    /// `None` while a definition is in progress, because types may contain themselves.
     made: BTreeMap<String, Option<Value>>,
 }
 
 /// The parameters of a generic type.
 type TypeArguments = BTreeMap<String, Value>;
 
-/// Where names are looked up.
+/// The scope in which names are resolved.
 #[derive(Clone, Copy)]
 struct NameScope<'a> {
     krate: &'static str,
@@ -42,7 +42,7 @@ impl<'a> SchemaDefinitions<'a> {
         self.named("cli", name, &TypeArguments::new())
     }
 
-    /// The schema of a type itself; parameters may be anything.
+    /// The schema of a type itself. Its parameters may be anything.
     pub(super) fn expanded(&mut self, name: &str) -> Result<Value> {
         let (krate, item) = self.sources.find(name, "cli")?;
         let arguments = parameters(item).into_iter().map(|name| (name, json!(true))).collect();
@@ -125,7 +125,7 @@ impl<'a> SchemaDefinitions<'a> {
             let name = path.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
             let (krate, item) = self.sources.find(&name, scope.krate)?;
             let inner = self.item(krate, item, &TypeArguments::new())?;
-            // Of an enum, each key is there in one of its variants only.
+            // Of a flattened enum, each key exists in only one of its variants.
             let variants = inner["anyOf"].as_array().cloned().unwrap_or_default();
             for part in variants.iter().chain([&inner]) {
                 properties.extend(part["properties"].as_object().cloned().unwrap_or_default());
@@ -344,7 +344,8 @@ fn described(schema: Value, attributes: &[Attribute]) -> Value {
                 _ => None,
             }
         });
-    // The first paragraph: others are for readers of the code. Links of rustdoc are words here.
+    // Only the first paragraph, because further paragraphs are for readers of the code. Links of
+    // rustdoc become words.
     let paragraph: Vec<String> = lines
         .map(|line| line.trim().to_owned())
         .take_while(|line| !line.is_empty() && !line.starts_with('#'))

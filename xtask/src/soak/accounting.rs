@@ -9,21 +9,22 @@ use serde::Serialize;
 use super::counters::PathCounters;
 use super::event::{ExtraRequests, SoakEvent};
 
-// Packets that a queue of a veth device holds, with those of one poll of it (drivers/net/veth.c of Linux 6.18: `VETH_RING_SIZE`;
-// `NAPI_POLL_WEIGHT`). `veth_close` frees them without counting.
+// Packets that a queue of a veth device holds, including the packets of one poll
+// (drivers/net/veth.c of Linux 6.18: `VETH_RING_SIZE`; `NAPI_POLL_WEIGHT`). `veth_close` frees them
+// without counting.
 const IN_A_QUEUE: i64 = 256 + 64;
 
-/// A round as the generator saw it, in requests.
+/// A round in the generator's counts, in requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RoundLoad {
     pub(super) sent: u64,
     pub(super) answered: u64,
-    /// The queue behind the wire was full.
+    /// Requests that were refused because the queue of the wire was full.
     pub(super) refused: u64,
 }
 
 impl RoundLoad {
-    /// The counts of a slot, with late answers to the slot before.
+    /// The counts of a slot, including late answers to the slot before.
     pub(super) fn of(outcome: &SlotOutcome) -> Self {
         Self {
             sent: outcome.sent,
@@ -77,10 +78,12 @@ const GAPS: [AccountingGap; 4] = [
 struct AccountingGap {
     name: &'static str,
     what: &'static str,
-    // Most uncounted losses per device queue when an interface goes down. With the link up it is 0.
+    // Largest number of uncounted losses per device queue when an interface goes down. It is 0
+    // while the link is up.
     when_down: i64,
-    // Whether the stack may count one reply per worker twice: `sendmmsg` returns the number of replies before one that failed
-    // without the reason, so the worker sends that reply again to get the error.
+    // Whether the stack may count one reply per worker twice: `sendmmsg` returns the number of
+    // replies before a failed reply without the reason, so the worker sends the failed reply again
+    // to get the error.
     retried: bool,
 }
 
@@ -117,7 +120,7 @@ pub(super) struct SoakAccounting {
     workers: u32,
     up: RequestFates,
     down: RequestFates,
-    /// Rounds that did not balance, for a person.
+    /// Rounds that did not balance, as messages.
     wrong: Vec<String>,
 }
 
@@ -157,7 +160,7 @@ impl SoakAccounting {
         vec![part("up", &self.up), part("down", &self.down)]
     }
 
-    /// Rounds that did not balance, for a person.
+    /// Rounds that did not balance, as messages.
     pub(super) fn wrong(&self) -> &[String] {
         &self.wrong
     }
@@ -183,11 +186,11 @@ impl RequestFates {
         let no_port = grown(|counted| counted.no_port);
         let full = grown(|counted| counted.buffer_full);
         let udp = grown(|counted| counted.udp_errors);
-        // The server counts the replies whose send the stack refused.
+        // The server counts replies that the stack refused to send.
         let discarded = grown(|counted| counted.replies_discarded).saturating_sub(unsent);
         let unresolved = grown(|counted| counted.unresolved);
         let wire = grown(|counted| counted.wire_full);
-        // Other requests without an answer made a worker panic.
+        // Extra requests without an answer made a worker panic.
         let panicked = all_panicked.saturating_sub(besides.received - besides.answered);
         let named = [refused, device, ip, no_port, full, udp, panicked, unsent, discarded, unresolved, wire];
         let gaps = [
@@ -199,7 +202,7 @@ impl RequestFates {
         Self { sent: load.sent, answered: load.answered, named, gaps }
     }
 
-    /// Whether all losses are allowed ones; `retrying` workers met a link that went down.
+    /// Whether all losses are allowed. `retrying` workers sent while the link went down.
     fn balance(&self, went_down: bool, retrying: u32) -> bool {
         GAPS.iter().zip(self.gaps).all(|(gap, found)| {
             let most = if went_down { gap.when_down } else { 0 };

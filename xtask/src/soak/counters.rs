@@ -24,19 +24,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 // Counters along the path of a request, each since its creation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PathCounters {
-    /// The server's own.
+    /// The server's own counters.
     pub(super) server: Counts,
-    // Lost by the device while it polled its queues, or when a redirect failed: `rx_queue_*_drops`
-    // of veth (drivers/net/veth.c).
+    // Requests lost by the device while it polled its queues, or when a redirect failed:
+    // `rx_queue_*_drops` of veth (drivers/net/veth.c).
     pub(super) device_lost: u64,
     /// IPv4 packets that reached the stack: `Ip: InReceives`.
     pub(super) stack_received: u64,
-    // Of those, lost before UDP: `InHdrErrors`, `InAddrErrors`, `InUnknownProtos`, `InDiscards`, and of `IpExt` `InNoRoutes`,
-    // `InTruncatedPkts`.
+    // IPv4 packets lost before UDP: `InHdrErrors`, `InAddrErrors`, `InUnknownProtos`, `InDiscards`,
+    // and of `IpExt` `InNoRoutes`, `InTruncatedPkts`.
     pub(super) ip_lost: u64,
-    /// No socket at the port: `Udp: NoPorts`.
+    /// Packets without a socket at the port: `Udp: NoPorts`.
     pub(super) no_port: u64,
-    /// The receive buffer was full: `RcvbufErrors`.
+    /// Packets lost because the receive buffer was full: `RcvbufErrors`.
     pub(super) buffer_full: u64,
     /// The rest of `Udp: InErrors`.
     pub(super) udp_errors: u64,
@@ -44,10 +44,10 @@ pub(super) struct PathCounters {
     pub(super) replies_discarded: u64,
     // Replies in excess of those that may wait for the client's link address:
     // `unresolved_discards`. The interface forgets addresses when it goes down, and a lost ARP
-    // request is repeated after a second. The kernel counts them for all network namespaces
-    // together, and shows them in the initial one only.
+    // request is repeated after a second. The kernel counts these replies for all network
+    // namespaces together, and shows the count only in the initial namespace.
     pub(super) unresolved: u64,
-    /// Replies that the wire had no room for: `tx_dropped` of the interface.
+    /// Replies that did not fit into the wire: `tx_dropped` of the interface.
     pub(super) wire_full: u64,
 }
 
@@ -66,7 +66,7 @@ impl PathCounters {
         }
     }
 
-    /// Requests and replies, wherever they are counted.
+    /// Counts of requests and replies at all points.
     fn moved(&self) -> [u64; 5] {
         let server = &self.server;
         [self.stack_received, server.frames, server.received, server.answered, server.send_failed.total()]

@@ -16,7 +16,7 @@ const DOWN: Duration = Duration::from_millis(100);
 // Time limit of an answer or a restart.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Requests that the server received besides the load.
+/// Requests that the server received in addition to the load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ExtraRequests {
     pub(super) received: u64,
@@ -46,7 +46,7 @@ impl SoakEvent {
         }
     }
 
-    /// Causes the event and returns the requests that the server received besides the load.
+    /// Causes the event and returns the requests that the server received in addition to the load.
     pub(super) fn happen(
         self,
         lab: &Lab,

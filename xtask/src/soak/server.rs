@@ -42,7 +42,7 @@ impl SoakBackend {
     }
 }
 
-/// The server, as the soak sees it.
+/// The client's side of the server.
 pub(super) struct SoakServer {
     child: LabChild,
     input: ChildStdin,
@@ -50,7 +50,7 @@ pub(super) struct SoakServer {
 }
 
 impl SoakServer {
-    /// Starts it, with no port yet.
+    /// Starts the server without ports.
     pub(super) fn start(lab: &Lab, calls: SoakBackend, workers: u32, cpu: u32) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["soak", "--serve", "--backend", calls.name()]);
@@ -62,7 +62,7 @@ impl SoakServer {
         Ok(Self { child, input, output: BufReader::new(output) })
     }
 
-    /// Serves another port; returns its fallbacks.
+    /// Opens another port and returns the server's fallbacks.
     pub(super) fn open(&mut self, address: SocketAddr) -> anyhow::Result<Vec<String>> {
         Ok(serde_json::from_str(&self.ask(&format!("open {address}"))?)?)
     }
@@ -76,7 +76,7 @@ impl SoakServer {
         Ok(serde_json::from_str(&self.ask("counts")?)?)
     }
 
-    /// Memory of its that is resident.
+    /// Resident memory of the server.
     pub(super) fn resident_bytes(&self) -> anyhow::Result<f64> {
         let file = format!("/proc/{}/statm", self.child.id());
         let text = std::fs::read_to_string(&file).with_context(|| file.clone())?;

@@ -1,4 +1,4 @@
-//! `ptrace(2)`, as far as counting the instructions of one thread needs it.
+//! The parts of `ptrace(2)` that are required to count the instructions of one thread.
 
 use std::io;
 use std::ptr;
@@ -6,11 +6,12 @@ use std::ptr;
 /// The reason why a traced thread stopped or ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TraceEvent {
-    /// It ended, with this exit code.
+    /// The thread ended with this exit code.
     Exited(i32),
-    /// A signal ended it.
+    /// A signal ended the thread.
     Killed(i32),
-    /// It stopped, for this signal. A step and a new thread come as `SIGTRAP`, a thread's birth as `SIGSTOP`.
+    /// The thread stopped for this signal: `SIGTRAP` for a step or a new thread, `SIGSTOP` for a
+    /// thread's birth.
     Stopped(i32),
 }
 
@@ -22,7 +23,7 @@ fn ptrace(request: libc::c_uint, thread: i32, data: usize) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Has the parent process trace this one, and waits for it to be ready.
+/// Makes the parent process trace this one, and waits until the parent is ready.
 pub(crate) fn be_traced() -> io::Result<()> {
     ptrace(libc::PTRACE_TRACEME, 0, 0)?;
     // SAFETY: takes no pointers.

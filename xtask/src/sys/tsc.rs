@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 // Length of the measurement: an error of a microsecond is then 20 millionths.
 const WATCHED: Duration = Duration::from_millis(50);
 
-// Readings, of which the fastest counts: others may be interrupted.
+// Number of readings. The fastest counts, because others may be interrupted.
 const READINGS: usize = 16;
 
-/// Its frequency in kHz; `None` on a processor other than x86-64.
+/// The frequency of the counter in kHz; `None` on a processor other than x86-64.
 pub(crate) fn kilohertz() -> Option<u64> {
     let (begin, first) = reading()?;
     std::thread::sleep(WATCHED);
@@ -17,7 +17,7 @@ pub(crate) fn kilohertz() -> Option<u64> {
     (last.checked_sub(first)? * 1000).checked_div(microseconds)
 }
 
-/// A time and the counter then.
+/// A time and the counter at that time.
 fn reading() -> Option<(Instant, u64)> {
     (0..READINGS)
         .filter_map(|_| {

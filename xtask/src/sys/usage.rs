@@ -26,7 +26,7 @@ pub(crate) fn wait(child: Child) -> io::Result<ChildUsage> {
     if waited != pid {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: zeroed, which is a value of it, and then filled by the call.
+    // SAFETY: `rusage` was zeroed, which is a valid value, and then filled by the call.
     let usage = unsafe { usage.assume_init() };
     let code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;

@@ -1,4 +1,4 @@
-//! `linerate boost apply`: makes the changes, each journalled before, and observes the server again.
+//! `linerate boost apply`: journals and makes each change, and observes the server again.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,7 +37,7 @@ use crate::view;
 /// Time of the first observation after the changes, which looks for harm.
 const SOON: Duration = Duration::from_millis(500);
 
-/// Interval between checks whether a server that ended runs again.
+/// Interval between checks for a restarted server.
 const RESTART: Duration = Duration::from_secs(1);
 
 struct BoostRun {
@@ -88,7 +88,7 @@ impl BoostRun {
     fn run(mut self) -> Result<ExitCode> {
         let store = self.asked.place.store();
         must_be_free(&store, &self.host, &self.asked.place, false)?;
-        // From the beginning, since the server is observed under load.
+        // The load starts first, because the server is observed under load.
         let load = self.making.measuring.generate(&self.interrupt)?;
         let sighted = sighting::look(&self.host, &self.asked, &self.interrupt)?;
         if sighted.report.boost.plan.changes.is_empty() {
@@ -189,7 +189,7 @@ impl BoostRun {
             until,
             plan: Some(plan),
         };
-        // New workers belong to the boost of the others.
+        // Changes for new workers join the server's boost that is in effect.
         let mut transaction = match boosts::of_server(&writer, &self.host, &sighted.report.server, plan)
             .filter(|_| until.is_none())
         {
@@ -226,7 +226,7 @@ impl BoostRun {
         Ok(BoostResult { tune, carrying, broke_off, flows })
     }
 
-    /// The window before the changes.
+    /// Measures the window before the changes.
     fn begin_measurement<'a>(
         &'a self,
         server: &ObservedServer,
@@ -242,7 +242,7 @@ impl BoostRun {
         self.making.measuring.begin(&self.host, &path, service, load, &self.interrupt)
     }
 
-    /// Measures a boost that did no harm. In alternation it is undone and made again.
+    /// Measures a boost that did no harm. In alternation, undoes the boost and makes it again.
     fn measure<'a>(
         &'a self,
         measuring: Result<StartedMeasurement<'_>, String>,
@@ -271,8 +271,8 @@ impl BoostRun {
         Ok(Known::Value(measuring.finish(&self.asked.place.store(), made.tune)?))
     }
 
-    /// Observes again, undoes a harmful boost, measures the others, and prints the outcome. Returns the status and
-    /// whether the boost stays.
+    /// Observes again, undoes a harmful boost, measures a harmless one, and prints the outcome.
+    /// Returns the status and whether the boost stays.
     fn report<'a>(
         &'a self,
         sighted: &DiscoveredServer,
@@ -431,7 +431,7 @@ impl BoostRun {
         Ok(())
     }
 
-    /// The server when it runs again and needs changes; `None` after a signal.
+    /// Waits until the server runs again and needs changes; `None` after a signal.
     fn await_restart(&self, server: &KnownServer) -> Result<Option<DiscoveredServer>> {
         let mut told = None;
         while !self.interrupt.is_raised() {
@@ -449,7 +449,7 @@ impl BoostRun {
                             told = why;
                         }
                     }
-                    // It ended again.
+                    // The server ended again.
                     Err(_) => {}
                 }
             }

@@ -1,4 +1,4 @@
-//! What `linerate boost` is asked for.
+//! Arguments of `linerate boost`.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::command::tune::measuring::MeasureArgs;
 use crate::command::tune::{AutoUndoArgs, ConsentMode, StateDirArgs};
 use crate::quantity;
 
-/// Which server, how it is looked at, and what is to be done with it.
+/// The server, its observation and its changes.
 #[derive(Debug, Args)]
 pub(super) struct BoostTargetArgs {
     /// The server on this port
@@ -41,7 +41,7 @@ pub(super) struct BoostTargetArgs {
     pub(super) place: StateDirArgs,
 }
 
-/// What is wanted beyond steering and pinning, or instead of it.
+/// Options that restrict or extend steering and pinning.
 #[derive(Debug, Args)]
 struct BoostExtraArgs {
     /// Do not pin its threads
@@ -69,7 +69,7 @@ struct BoostExtraArgs {
     busy_poll: Option<u32>,
 }
 
-/// How changes are made.
+/// Options of `boost apply`.
 #[derive(Debug, Args)]
 pub(super) struct BoostApplyArgs {
     #[command(flatten)]
@@ -88,10 +88,10 @@ pub(super) struct BoostApplyArgs {
 }
 
 impl BoostTargetArgs {
-    /// The server that is asked for.
+    /// The requested server.
     ///
     /// # Errors
-    /// Where none is.
+    /// If neither --port nor --pid is given.
     pub(super) fn wanted(&self) -> Result<ServerQuery> {
         ensure!(
             self.port.is_some() || self.pid.is_some(),
@@ -100,7 +100,8 @@ impl BoostTargetArgs {
         Ok(ServerQuery { port: self.port, pid: self.pid, interfaces: self.interfaces.clone() })
     }
 
-    /// Asks for a server by its port from now on: one that was started again has other processes.
+    /// Looks for the server by its port from now on, because a restarted server has other
+    /// processes.
     pub(super) fn look_for(&mut self, port: u16) {
         (self.port, self.pid) = (Some(port), None);
     }
@@ -110,12 +111,12 @@ impl BoostTargetArgs {
         &self.interfaces
     }
 
-    /// How it is looked at.
+    /// The options of the observation.
     pub(super) fn look(&self) -> ObservationOptions {
         ObservationOptions { duration: self.look, datagrams: !self.no_datagrams }
     }
 
-    /// What is to be done with it.
+    /// The requested changes.
     pub(super) fn choice(&self) -> BoostChoice {
         let wishes = &self.wishes;
         BoostChoice {
@@ -131,10 +132,10 @@ impl BoostTargetArgs {
 }
 
 impl BoostApplyArgs {
-    /// Sees that nothing is asked for that only apply does.
+    /// Checks that no option of `boost apply` is given.
     ///
     /// # Errors
-    /// Where something is.
+    /// If one is given.
     pub(super) fn must_be_unused(&self, verb: &str) -> Result<()> {
         let asked = [
             ("--watch", self.watch),

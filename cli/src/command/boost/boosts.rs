@@ -13,10 +13,10 @@ use linerate_tune::{TunePlan, transaction};
 use super::arguments::BoostTargetArgs;
 use crate::command::tune::apply::runner::tell;
 
-/// What the goal of each begins with.
+/// Prefix of the goal of every boost.
 const GOAL: &str = "boost";
 
-/// Whether it is a boost of the server that is asked for; of any, where none is.
+/// Whether the tune is a boost of the requested server, or of any server if none is requested.
 pub(super) fn is_meant(tune: &RecordedTune, asked: &BoostTargetArgs) -> bool {
     let (port, pid) = (asked.port, asked.pid);
     is_boost(&tune.begun.goal)
@@ -26,25 +26,26 @@ pub(super) fn is_meant(tune: &RecordedTune, asked: &BoostTargetArgs) -> bool {
         })
 }
 
-/// Whether that is the goal of a boost.
+/// Whether the goal is that of a boost.
 pub(super) fn is_boost(goal: &str) -> bool {
     goal.strip_prefix(GOAL).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// The number of the latest that is in effect.
+/// The number of the latest boost of the requested server that is in effect.
 pub(super) fn latest(journal: &Journal, asked: &BoostTargetArgs) -> Option<u64> {
     let tunes = journal.tunes();
     tunes.iter().rev().find(|tune| tune.is_open() && is_meant(tune, asked)).map(|tune| tune.begun.tune)
 }
 
-/// The port of the server it is of: that of a group it steers, else the one its goal ends with, since threads tell of none.
+/// The port of the boosted server: the port of a steered group, otherwise the last word of the
+/// goal, because settings of threads contain no port.
 pub(super) fn port(tune: &RecordedTune) -> Option<u16> {
     let steered = tune.tracked.iter().find_map(|held| port_of(&held.setting));
     steered.or_else(|| tune.begun.goal.rsplit(' ').next()?.parse().ok())
 }
 
-/// The boost in effect of a server, by its threads, sockets and groups, if this plan can go on with
-/// it: somebody else may have changed what it set.
+/// The boost of a server that is in effect, found by its threads, sockets and groups. `None` if
+/// this plan cannot continue it, because another program has changed its settings.
 pub(super) fn of_server(
     writer: &JournalWriter,
     host: &Host,
@@ -79,11 +80,11 @@ fn has_process(server: &ObservedServer, pid: u32) -> bool {
     server.processes.iter().any(|process| process.pid == pid)
 }
 
-/// Closes the boosts of a server that ran on these ports before and has ended: nothing of them is left.
+/// Closes the boosts of an ended server on the same ports, because none of their settings is left.
 pub(super) fn close_ended(writer: &mut JournalWriter, host: &Host, server: &ObservedServer) -> Result<()> {
     let has_ended = |held: &TrackedSetting| match held.setting.read(host) {
         Err(error) => error.is_gone(),
-        // The group of the server that was started in its place, by the same address.
+        // A restarted server has a group with the same address.
         Ok(now) => matches!(held.setting, Setting::Steering { .. }) && !held.expects(&now),
     };
     let is_over = |tune: &&RecordedTune| {
@@ -112,7 +113,7 @@ fn is_on(tune: &RecordedTune, port: u16) -> bool {
     tune.tracked.iter().any(|held| port_of(&held.setting) == Some(port)) || self::port(tune) == Some(port)
 }
 
-/// Whether its command line named that process, which may hold sockets only.
+/// Whether the boost's command line named the process, which may hold sockets only.
 fn was_asked_for(tune: &RecordedTune, pid: u32) -> bool {
     let (argv, pid) = (&tune.begun.argv, pid.to_string());
     argv.windows(2).any(|words| words == ["--pid", &pid]) || argv.contains(&format!("--pid={pid}"))

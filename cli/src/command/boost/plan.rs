@@ -19,7 +19,8 @@ use crate::view;
 
 pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
     let json = OutputTarget::from_option(asked.json.as_deref())?;
-    // Until the process has ended, since that takes a CPU for some milliseconds, too.
+    // Stays in effect until the process ends, because its end also takes some milliseconds of CPU
+    // time.
     std::mem::forget(BackgroundThread::enter());
     let host = Host::live().gently();
     let sighted = sighting::look(&host, asked, &InterruptFlag::install()?)?;

@@ -1,4 +1,4 @@
-//! A server that ended, and how it is known when it is started again.
+//! Recognizes a restarted server.
 
 use linerate_host::Host;
 use linerate_tune::boost::ObservedServer;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::arguments::BoostTargetArgs;
 
-/// A server, by what stays when it is started again: its port, its unit and its program.
+/// The properties of a server that stay the same after a restart: its port, unit and program.
 pub(super) struct KnownServer {
     port: u16,
     unit: Option<String>,
@@ -50,7 +50,7 @@ fn unit(host: &Host, pid: u32) -> Option<String> {
     path.rsplit('/').find(|part| part.ends_with(".service") && !part.starts_with("user@")).map(str::to_owned)
 }
 
-/// The file of its program, also where a newer one was installed in its place.
+/// The file of the process' program, also if a newer file has replaced it.
 fn program(host: &Host, pid: u32) -> Option<String> {
     let file = host.read_link(&format!("/proc/{pid}/exe")).ok()?;
     Some(file.trim_end_matches(" (deleted)").to_owned())

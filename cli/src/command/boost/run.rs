@@ -117,7 +117,7 @@ fn probe(source: &WorkloadSource) -> Result<ReplicaProbe> {
     let workload = source.read(&WorkloadOptions::default())?;
     let ask = move |target: SocketAddr, port: u16| {
         let generator = GeneratorBuilder::default().targets(vec![target]).workload(workload.clone()).flows(1);
-        // Only datagrams from there reach the copy.
+        // Only datagrams from this address and port reach the copy.
         let generator = generator.sources(vec![target.ip()]).source_ports(port..=port);
         let mut generator = generator.allow(target.ip()).start_socket()?;
         let slot = LoadSlot { drain: PROBE_DURATION * 4, ..LoadSlot::rate(PROBE_RATE, PROBE_DURATION) };
@@ -181,9 +181,9 @@ fn print_events(set: &mut ReplicaSet) {
 
 /// Signals for the copies.
 struct PassedSignals {
-    /// Each signal, whether it ends the copies, and whether it came.
+    /// Each signal, whether it ends the copies, and whether it has arrived.
     flags: Vec<(Signal, bool, Arc<AtomicBool>)>,
-    /// Gets a byte with each signal.
+    /// Receives one byte per signal.
     wake: UnixStream,
 }
 
@@ -224,8 +224,8 @@ pub(super) struct PrefixLinesArgs {
 }
 
 impl PrefixLinesArgs {
-    /// Prints standard input until its end, whatever becomes of the output: a copy must not wait
-    /// for a reader.
+    /// Prints standard input until its end and ignores errors of the output, because a copy must
+    /// not wait for a reader.
     pub(super) fn run(self) -> Result<ExitCode> {
         let (mut input, mut line) = (std::io::stdin().lock(), Vec::new());
         loop {

@@ -31,11 +31,11 @@ pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
     tune::undo_and_print(&asked.place, Some(number), asked.full, asked.json.as_deref())
 }
 
-/// Ends the copies that a killed `boost run` left; whether there were any.
+/// Ends the copies that a killed `boost run` left. Returns whether there were any.
 fn end_leftovers(port: Option<u16>) -> Result<bool> {
     let host = Host::live();
     let removed = match replicas::remove_leftovers(&host, port) {
-        // A container may see none, and has no copies then.
+        // A container may see no control groups, and has no copies then.
         Err(ReplicaError::NoCgroups { .. }) => return Ok(false),
         removed => removed?,
     };

@@ -79,7 +79,7 @@ impl BoostUnitArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// For `boost run`.
+    /// Options for `boost run`.
     fn options(&self) -> Vec<String> {
         let mut options = vec!["--replicas".to_owned(), self.replicas.to_string()];
         options.extend(self.port.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]));

@@ -1,4 +1,4 @@
-//! Keeping a boosted server right for as long as somebody wants it.
+//! Watches a boosted server until the user ends it.
 
 use anyhow::Result;
 use linerate_host::Host;
@@ -10,16 +10,16 @@ use crate::command::tune::apply::runner::tell;
 use crate::interrupt::InterruptFlag;
 use crate::view;
 
-/// How watching came to its end.
+/// Why watching ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchOutcome {
-    /// The server is gone.
+    /// The server has ended.
     Ended,
-    /// A signal came, or somebody undid the boost.
+    /// A signal arrived, or the boost was undone.
     Over,
 }
 
-/// Watches until the server is gone, the boost undone, or a signal comes.
+/// Watches until the server ends, the boost is undone, or a signal arrives.
 pub(super) fn watch(
     host: &Host,
     asked: &BoostTargetArgs,

@@ -13,7 +13,7 @@ use super::MethodFacts;
 use crate::envelope::{CommandResult, Envelope};
 use crate::origin::HostSummary;
 
-/// What a comparison reads of a result.
+/// The parts of a result that a comparison requires.
 pub(super) struct LoadFigures {
     pub(super) host: HostSummary,
     pub(super) method: MethodFacts,
@@ -62,7 +62,8 @@ fn of_run(envelope: Envelope<LoadReport>) -> LoadFigures {
     LoadFigures { host: envelope.host, method, figures: figures_of(outcome, "") }
 }
 
-/// The steps whose rates both ramps have.
+/// The figures of all steps. Their keys contain the rate, so that steps of equal rates are
+/// compared.
 fn of_ramp(envelope: Envelope<RampReport>) -> LoadFigures {
     let ramp = &envelope.result;
     let of_step = |step: &SlotOutcome| {
@@ -90,7 +91,8 @@ fn figures_of(outcome: &SlotOutcome, prefix: &str) -> Vec<LoadFigure> {
         let key = "fastest_quarter_answered_per_second";
         figures.extend((fastest.len() > 2).then(|| figure(key, false, fastest)));
     } else {
-        // In a closed loop latency says the same as the rate, and in a flood only how deep the buffers are.
+        // Without a requested rate latency adds nothing: in a closed loop it follows from the rate,
+        // and in a flood from the depth of the buffers.
         let medians = whole.iter().filter_map(|interval| interval.latency_ns.p50).map(|ns| ns as f64);
         figures.push(figure("latency_p50_ns", true, &medians.collect::<Vec<_>>()));
     }

@@ -1,14 +1,14 @@
-//! Which CPUs are looked at.
+//! The CPUs to measure.
 
 use anyhow::{Context, Result, bail, ensure};
 use linerate_host::{CpuSet, Host, PacketPath, Scope};
 
-/// CPUs that are online, for what is asked of them.
+/// The online CPUs.
 pub(super) fn online(host: &Host) -> Result<CpuSet> {
     CpuSet::from_list(&host.read("/sys/devices/system/cpu/online")?).context("/sys/devices/system/cpu/online")
 }
 
-/// Those of a list, each of which has to be online.
+/// The CPUs of a list. All of them must be online.
 pub(super) fn listed(list: &str, online: &CpuSet) -> Result<CpuSet> {
     let cpus = CpuSet::from_list(list).context("--cpus")?;
     ensure!(!cpus.is_empty(), "--cpus: no CPU in '{list}'; give a list such as 0-3,8");
@@ -18,14 +18,15 @@ pub(super) fn listed(list: &str, online: &CpuSet) -> Result<CpuSet> {
     Ok(cpus)
 }
 
-/// A CPU that has to be online.
+/// Checks that a CPU is online.
 pub(super) fn known(cpu: u32, online: &CpuSet) -> Result<u32> {
     ensure!(online.contains(cpu), "no CPU {cpu} is online; CPUs {online} are");
     Ok(cpu)
 }
 
-/// Those that take packets of an interface's queues: by interrupt, or because RPS hands them on. All of them where neither
-/// tells, as with a veth, whose packets are processed where they are sent.
+/// The CPUs that process packets of an interface's queues: by interrupt, or because RPS steers
+/// packets to them. All CPUs if neither is known, for example for a veth, whose packets are
+/// processed on the sending CPU.
 pub(super) fn of_interface(host: &Host, name: &str, online: &CpuSet) -> Result<(CpuSet, Option<String>)> {
     let there = host.list("/sys/class/net")?;
     if !there.iter().any(|interface| interface == name) {
@@ -56,11 +57,11 @@ pub(super) fn busiest(before: &str, after: &str, among: &CpuSet) -> Option<u32> 
             |counts: &[(u32, u64)]| counts.iter().find(|(number, _)| number == cpu).map(|(_, count)| *count);
         at(&after).unwrap_or(0).saturating_sub(at(&before).unwrap_or(0))
     };
-    // The last of equals wins in a maximum, and CPU 0 has most other work.
+    // `max_by_key` returns the last of equal CPUs, not CPU 0, which has most other work.
     among.iter().max_by_key(grown)
 }
 
-/// Runs of NET_RX on each CPU, as `/proc/softirqs` has them: a line of CPUs, then a line a softirq.
+/// Runs of NET_RX per CPU from `/proc/softirqs`: a line with the CPUs, then one line per softirq.
 fn net_rx(text: &str) -> Vec<(u32, u64)> {
     let cpus = text.lines().next().unwrap_or_default().split_whitespace();
     let cpus = cpus.map(|head| head.strip_prefix("CPU").and_then(|number| number.parse().ok()));

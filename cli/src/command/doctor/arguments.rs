@@ -50,7 +50,7 @@ impl ScopeArgs {
         Self { interfaces: interface.into_iter().collect(), ..Self::default() }
     }
 
-    /// The same, with one reading.
+    /// The same arguments for a single reading.
     pub(crate) fn without_interval(&self) -> Self {
         Self { interval: None, ..self.clone() }
     }
@@ -73,7 +73,7 @@ impl From<SeverityLevel> for Severity {
     }
 }
 
-/// From a tenth of a second to a day.
+/// Parses seconds, from a tenth of a second to a day.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
     seconds

@@ -14,7 +14,7 @@ use crate::origin;
 /// A host to read, and the part of it to read.
 pub(crate) struct ObservedHost {
     first: Host,
-    // The second reading of a capture; `None` if it has one.
+    // The second reading of a capture; `None` if the capture has only one.
     later: Option<Host>,
     /// Whether all reads are recorded.
     keep: bool,
@@ -128,7 +128,7 @@ impl ObservedHost {
         if live {
             unix_seconds = origin::unix_seconds();
         }
-        // For the list of interfaces to be in the capture.
+        // So that the capture contains the list of interfaces.
         let _ = again.list("/sys/class/net");
         let process_is_gone = scope.pid.is_some_and(|pid| !is_there(&again, pid));
         let now = PacketPath::observe(&again, &scope);
@@ -147,7 +147,7 @@ impl HostReadings {
         self.hosts.into_iter().map(Host::into_recording).collect()
     }
 
-    /// Interfaces and processes that the first reading has and the second has not.
+    /// Interfaces and processes of the first reading that are missing in the second.
     pub(crate) fn vanished(&self) -> Vec<UnknownItem> {
         const WHY: &str = "it was there at the first reading, and gone at the second";
         let before = self.before.iter().flat_map(|before| &before.link);
@@ -158,7 +158,7 @@ impl HostReadings {
     }
 }
 
-/// Whether the process exists; one that may not be read does.
+/// Whether the process exists, even if it cannot be read.
 fn is_there(host: &Host, pid: u32) -> bool {
     !host.read(&format!("/proc/{pid}/stat")).is_err_and(|error| error.is_missing())
 }

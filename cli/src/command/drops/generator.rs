@@ -15,7 +15,7 @@ pub(crate) struct LoadFile {
     name: String,
     /// When counting began.
     begun: SystemTime,
-    // Its modification time then; `None` if there was no such file.
+    // Modification time of the file when counting began; `None` if there was no such file.
     before: Option<SystemTime>,
 }
 

@@ -1,4 +1,4 @@
-//! The arguments of `linerate drops`, and the counting that they ask for.
+//! The arguments of `linerate drops`, and the counting of packets.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ impl DropsTargetArgs {
         self.load.is_some() || !self.command.is_empty()
     }
 
-    /// Counting time without a command; `None`: until Ctrl-C.
+    /// Counting time without a command; `None` counts until Ctrl-C.
     pub(super) fn time(&self) -> Option<Duration> {
         const DEFAULT: Duration = Duration::from_secs(10);
         self.duration.or((!self.watch).then_some(DEFAULT))
@@ -64,7 +64,7 @@ pub(super) struct DropsSession {
     counting: CountingMode,
 }
 
-/// All packets, or samples.
+/// Whether all packets or samples are counted.
 enum CountingMode {
     All(Box<DropsWatch>),
     Sampled(Box<SampledWatch>),
@@ -87,7 +87,8 @@ impl DropsSession {
         Ok(Self { host, counting })
     }
 
-    // Pauses or resumes a sampled count; returns when to call this again, `None` for never.
+    // Pauses or resumes a sampled count. Returns the time until the next call; `None` for no
+    // further call.
     pub(super) fn turn(&mut self) -> Result<Option<Duration>> {
         match &mut self.counting {
             CountingMode::All(_) => Ok(None),
@@ -95,7 +96,7 @@ impl DropsSession {
         }
     }
 
-    /// Ends the counting. Then `said` returns the generator's counts.
+    /// Ends the counting, then reads the generator's counts with `said`.
     pub(super) fn end(
         self,
         said: impl FnOnce() -> Result<Option<GeneratorSaid>>,

@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) enum ConcurrentWorkload {
     Command(RefCell<RunningCommand>),
-    /// `None`: until a signal.
+    /// Until a signal if `time` is `None`.
     Time {
         begun: Instant,
         time: Option<Duration>,
@@ -53,7 +53,7 @@ impl ConcurrentWorkload {
         Ok(Self::Command(RefCell::new(RunningCommand { argv, child })))
     }
 
-    /// Waits for the end, a signal, or `at_most`. Returns the command if it ended.
+    /// Waits for the end of the workload, a signal, or `at_most`. Returns the command if it ended.
     pub(super) fn wait(
         &self,
         interrupt: &InterruptFlag,
@@ -106,7 +106,7 @@ impl RunningCommand {
 
     // Ends the command because the counting ends.
     fn end(&mut self) -> Result<EndedCommand> {
-        // It may have ended by the same signal from the terminal.
+        // The command may have ended by the same signal from the terminal.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = Instant::now() + GRACE;
         loop {

@@ -16,7 +16,7 @@ use crate::render::format;
 pub(super) struct FlameMeasurement {
     pub(super) profile: Option<StackProfile>,
     pub(super) contention: Option<LockContention>,
-    /// Why there is no contention although it was requested.
+    /// Reasons why the requested contention is missing.
     pub(super) warnings: Vec<String>,
 }
 

@@ -67,7 +67,7 @@ fn of_interface(host: &Host, interface: &str) -> Result<Vec<u32>> {
     Ok(cpus)
 }
 
-/// CPUs that the interrupts of an interface's queues go to, and those that RPS hands their packets to.
+/// CPUs of the interrupts of an interface's queues, and CPUs that RPS steers their packets to.
 fn packet_cpus(path: &PacketPath, interface: &str) -> Vec<u32> {
     let vectors = path.irq.vectors(interface);
     let of_queues = |vector: &&linerate_host::stage::irq::IrqVector| {

@@ -147,7 +147,7 @@ impl LabExecArgs {
     }
 }
 
-/// Labs there are, for a shell that completes the name of one.
+/// Names of the existing labs, for shell completion.
 fn lab_names() -> Vec<CompletionCandidate> {
     let labs = LabRegistry::open().and_then(|registry| registry.labs()).unwrap_or_default().labs;
     labs.into_iter().map(|lab| CompletionCandidate::new(lab.name)).collect()
@@ -175,7 +175,7 @@ fn show(labs: Vec<LabState>, json: Option<&OutputTarget>) -> Result<()> {
     }
 }
 
-/// Removes processes and restores settings of labs that died. Prints each to standard error.
+/// Removes processes and restores settings of dead labs. Prints each action to standard error.
 pub(super) fn clean_before() -> Result<()> {
     let report = clean(&LabRegistry::open()?, CleanScope::Dead)?;
     for line in report.labs.iter().flat_map(cleaned_lines) {
@@ -249,7 +249,7 @@ fn lab_text(lab: &LabState) -> String {
         format!("lab {} ({kind} since {}, process {})\n", lab.name, format::utc(lab.since), lab.process.pid);
     for host in &lab.hosts {
         let namespaces = format!("/proc/{}/task/{}/ns", lab.process.pid, host.thread);
-        // A lab that was not made by root belongs to a user namespace, to be entered first.
+        // A lab that was not made by root belongs to a user namespace, which must be entered first.
         let user = if rustix::process::geteuid().is_root() {
             String::new()
         } else {

@@ -89,7 +89,8 @@ impl LabPathsArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// `host`, and the others in the order of the list.
+    /// The first path `host`, then the requested paths in the order of the list; without any, all
+    /// paths.
     fn selected(&self) -> Result<Vec<&'static NetworkPath>> {
         if let Some(unknown) = self.paths.iter().find(|name| NetworkPath::find(name).is_none()) {
             let names: Vec<&str> = PATHS.iter().map(|path| path.name).collect();
@@ -104,7 +105,7 @@ impl LabPathsArgs {
 
 impl LabRelayArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        // Who started it waits for this line.
+        // The program that started the relay waits for this line.
         let ready = || drop(output::print("ready\n"));
         match self {
             Self::Udp { listen, to } => {

@@ -11,7 +11,7 @@ use crate::backend::LoadBackendArgument;
 use crate::command::results::ResultArgs;
 use crate::quantity;
 
-/// How requests are timed; exactly one, 10k a second if none is given.
+/// Timing of requests: one of these options; by default 10k requests per second.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rate (one of)")]
 pub(crate) struct PaceArgs {
@@ -42,7 +42,7 @@ pub(crate) struct PaceArgs {
     pub(crate) workload_from_stdin: bool,
 }
 
-/// When, and how long.
+/// Start and duration.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Time")]
 pub(crate) struct TimeArgs {
@@ -61,7 +61,7 @@ pub(crate) struct TimeArgs {
     pub(crate) no_reply: bool,
 }
 
-/// Where requests come from and go to.
+/// Sources and destinations of requests.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flows")]
 pub(crate) struct FlowArgs {
@@ -100,7 +100,7 @@ pub(crate) struct FlowArgs {
     pub(crate) no_live_frames: bool,
 }
 
-/// What is good enough.
+/// Limits of a search, and thresholds.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Search and thresholds")]
 pub(crate) struct LimitArgs {
@@ -133,7 +133,7 @@ pub(crate) struct LimitArgs {
     pub(crate) time: f64,
 }
 
-/// Where results go.
+/// Outputs of results.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {

@@ -1,4 +1,4 @@
-//! Where requests go and come from.
+//! Destinations and source addresses of requests.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -8,7 +8,7 @@ use linerate_networks::Net;
 // The most addresses a network of sources may have.
 const MOST_SOURCES: usize = 1 << 16;
 
-/// All destinations: those named, then those of the file.
+/// All destinations: first those named on the command line, then those of the file.
 pub(crate) fn targets(named: &[String], file: Option<&str>) -> Result<Vec<SocketAddr>> {
     let mut targets = named.iter().map(|target| resolve(target)).collect::<Result<Vec<_>>>()?;
     if let Some(file) = file {

@@ -42,7 +42,7 @@ impl MergeArgs {
             parts.push(LoadPart { name: name.clone(), argv, report: result });
         }
         if hosts.len() < 2 {
-            // They share one clock.
+            // All generators ran on one host and share its clock.
             parts.iter_mut().for_each(|part| part.report.clock = None);
         } else if let Some(most) = self.max_clock_offset {
             parts.iter().try_for_each(|part| check_clock(part, most))?;

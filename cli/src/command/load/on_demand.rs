@@ -1,4 +1,4 @@
-//! `linerate load --on-demand`: the far end of a ladder's generators.
+//! `linerate load --on-demand`: the remote side of a ladder's generators.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,8 +10,8 @@ use linerate_lab::ladder::remote;
 use super::LoadArgs;
 
 impl LoadArgs {
-    // Offers load as standard input orders it. Signals keep their usual effect, because a result is
-    // worth nothing without the side that ordered it.
+    // Offers load by the orders on standard input. Signals keep their default action, because a
+    // result is useless without the side that ordered it.
     pub(super) fn on_demand(&self) -> Result<ExitCode> {
         let cancel = Arc::default();
         let workload = match self.pace.workload_from_stdin {

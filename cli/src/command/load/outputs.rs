@@ -40,11 +40,11 @@ struct LoadStreamStart<'a> {
     generator: &'a GeneratorDescription,
 }
 
-/// A file of lines that are each written when they happen.
+/// A file of events, one line each, written when they happen.
 pub(crate) struct EventStream {
     file: Box<dyn Write + Send>,
     name: String,
-    // The first failure, reported at the end: a run does not end because of its log.
+    // The first failure. It is reported at the end, because a run does not end when its log fails.
     failed: Option<anyhow::Error>,
 }
 
@@ -64,7 +64,7 @@ impl LoadOutputs {
         Ok(Self { live: LiveIntervals::new(live), stream, results })
     }
 
-    /// A generator is ready.
+    /// Reports that the generator is ready.
     pub(crate) fn started(&mut self, generator: &GeneratorDescription) -> Result<()> {
         let version = env!("CARGO_PKG_VERSION");
         self.event(
@@ -77,7 +77,7 @@ impl LoadOutputs {
         }
     }
 
-    /// An interval is over.
+    /// Reports the end of an interval.
     pub(crate) fn interval(&mut self, interval: &SlotInterval) {
         self.live.interval(interval);
         self.event("interval", interval);

@@ -21,7 +21,7 @@ impl LoadRun {
         self.outputs.live().note(RAMP_HEADER);
         let mut report = RampReport { generator: self.generator.describe(), steps: Vec::new() };
         let mut notes = Vec::new();
-        // One way for all steps, so that they differ in nothing but the rate.
+        // All steps send in the same way, so that they differ only in their rate.
         let (highest, threads) = (rates.iter().copied().fold(0.0, f64::max), report.generator.threads);
         for (index, rate) in rates.iter().enumerate() {
             let mode = PacingMode::Rate { per_second: *rate };

@@ -21,7 +21,7 @@ impl FromStr for SourcePortRange {
     }
 }
 
-/// Rates in rising order, requests a second.
+/// Rates in rising order, requests per second.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RateRamp(pub(crate) Vec<f64>);
 
@@ -62,7 +62,7 @@ impl FromStr for RateRamp {
 }
 
 fn by(low: f64, high: f64, step: f64) -> Result<RateRamp, String> {
-    // A hair over, so that the last step is not lost to rounding.
+    // Slightly more, so that rounding does not lose the last step.
     let steps = ((high - low) / step + 1e-9).floor() + 1.0;
     if steps > f64::from(MOST_STEPS) {
         return Err(format!("a ramp of {steps:.0} steps: at most {MOST_STEPS}"));

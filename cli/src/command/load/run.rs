@@ -14,7 +14,7 @@ use crate::envelope::{CommandResult, Envelope};
 use crate::interrupt::InterruptFlag;
 use crate::origin::{HostSummary, Warning};
 
-// Modest for any server, and enough for a 99.9th percentile in a second.
+// Modest for any server; one second of it is enough for a 99.9th percentile.
 const DEFAULT_RATE: f64 = 10_000.0;
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_STEP: Duration = Duration::from_secs(2);
@@ -22,9 +22,9 @@ const STEP_INTERVALS: u32 = 8;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LoadPlan {
-    /// One stretch of load.
+    /// One slot of load.
     Slot(PacingMode),
-    /// One rate after the other.
+    /// Several rates, one after the other.
     Ramp(Vec<f64>),
     /// The highest rate that holds.
     Search,
@@ -32,7 +32,7 @@ pub(crate) enum LoadPlan {
     Overload(f64),
 }
 
-/// How long everything takes.
+/// Durations of the parts of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoadTiming {
     duration: Option<Duration>,
@@ -144,7 +144,7 @@ pub(crate) fn exit(fine: bool) -> ExitCode {
     if fine { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// An option's seconds.
+/// The duration that an option gives in seconds.
 pub(crate) fn seconds(option: &str, value: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(value).with_context(|| format!("--{option} {value}"))
 }

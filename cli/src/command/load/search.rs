@@ -117,7 +117,7 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl LimitArgs {
-    /// The thresholds that the search did not show to hold.
+    /// The thresholds that the search missed or could not reach.
     fn missed_by_search(&self, capacity: &RepeatedCapacity) -> Vec<String> {
         let found = capacity.transactions_per_second.median;
         let Some(least) = self.min_rate.filter(|least| found < *least) else { return Vec::new() };

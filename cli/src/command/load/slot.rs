@@ -1,4 +1,4 @@
-//! One stretch of load, and its outcome.
+//! One slot of load, and its outcome.
 
 use std::process::ExitCode;
 

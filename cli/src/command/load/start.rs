@@ -1,4 +1,4 @@
-//! `--start-at`: a moment, as it is typed.
+//! `--start-at`: the start time of the load.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use jiff::{Timestamp, Zoned};
 
 use crate::quantity;
 
-/// When to begin.
+/// Start time of the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartAt {
     /// This time after now.
@@ -20,7 +20,7 @@ pub(crate) enum StartAt {
     At(Timestamp),
 }
 
-/// A start further away than this is taken for a mistake.
+/// A start further in the future is treated as a mistake.
 const FURTHEST: Duration = Duration::from_hours(24);
 
 impl FromStr for StartAt {
@@ -51,7 +51,7 @@ impl FromStr for StartAt {
 }
 
 impl StartAt {
-    // The moment, ns of `CLOCK_REALTIME`, if it is still to come and not far.
+    // The start, ns of `CLOCK_REALTIME`; an error if it is past or more than a day ahead.
     pub(crate) fn realtime_ns(self) -> Result<u64, String> {
         self.after(&Zoned::now())
     }

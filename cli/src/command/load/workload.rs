@@ -8,7 +8,7 @@ use linerate_lab::ladder::remote;
 use linerate_load::LoadWorkload;
 use linerate_load::workload::{EchoedTag, WorkloadOptions, WorkloadSource, dns, radius};
 
-/// What is exchanged with the service.
+/// The requests and their options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Workload")]
 pub(crate) struct WorkloadArguments {
@@ -40,7 +40,7 @@ pub(crate) struct WorkloadArguments {
     tag: Option<EchoedTag>,
 }
 
-// Orders follow the workload on standard input, and a buffer would take some of them.
+// Orders follow the workload on standard input, and a buffer would swallow some of them.
 struct UnbufferedInput;
 
 impl io::Read for UnbufferedInput {
@@ -78,7 +78,7 @@ impl WorkloadArguments {
         Ok(contents.requests(&self.options())?)
     }
 
-    /// An option of another protocol than the chosen one is a mistake.
+    /// Fails if an option belongs to another protocol than the chosen one.
     fn check_protocol(&self) -> Result<()> {
         let given = [
             ("payload", "echo", self.payload.is_some()),

@@ -22,7 +22,7 @@ use crate::view::doctor::DoctorResult;
 pub(crate) use peers::FleetOutlier;
 use peers::PeerValues;
 
-/// A file next to the documents of a host that has the reason why there is none.
+/// File next to a host's documents with the reason why a document is missing.
 const ERROR_FILE: &str = "error.txt";
 
 /// The hosts of a fleet, worst first.
@@ -107,7 +107,7 @@ struct CounterPart {
     per_second: Option<f64>,
 }
 
-/// Hosts as they are read.
+/// The hosts read so far.
 #[derive(Default)]
 struct FleetReader {
     hosts: BTreeMap<String, FleetHost>,
@@ -160,7 +160,7 @@ impl FleetReader {
         self.hosts.entry(name.to_owned()).or_insert_with(host)
     }
 
-    /// Adds a file of the host `name`; other files than documents are ignored.
+    /// Adds a file of the host `name`; ignores files that are neither documents nor the error file.
     fn file(&mut self, path: &Path, name: Option<&str>) {
         let file = file_name(path);
         if !file.ends_with(".json") && file != ERROR_FILE {
@@ -227,7 +227,7 @@ impl FleetReader {
         Ok(())
     }
 
-    /// Takes a figure of one document.
+    /// Adds a figure from one document.
     fn figure<T: CommandResult>(
         &mut self,
         text: &str,
@@ -273,7 +273,7 @@ impl FleetReader {
     }
 }
 
-/// How documents name counters of lost packets.
+/// Name of the counters of lost packets in documents.
 const LOST: &str = "packets_lost";
 
 fn parse<T: DeserializeOwned>(text: &str) -> Result<HostDocument<T>> {

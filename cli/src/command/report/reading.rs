@@ -39,24 +39,24 @@ pub(crate) struct ResultFile {
     pub(crate) document: Document,
 }
 
-/// A file without one that can be shown.
+/// A file without a result that can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnreadFile {
     pub(crate) file: String,
-    // The schema that it names; `None` without one.
+    // Schema named in the file; `None` without one.
     pub(crate) schema: Option<String>,
     pub(crate) why: String,
 }
 
-/// All that was read.
+/// All files of a report.
 #[derive(Debug, Default)]
 pub(crate) struct ResultFiles {
     pub(crate) sources: Vec<ResultFile>,
     pub(crate) unread: Vec<UnreadFile>,
 }
 
-/// Reads these files, and the files of these directories that end in `.json`. Files that cannot be
-/// shown are listed with the reason.
+/// Reads these files, and the `.json` files of these directories. Lists files that cannot be shown
+/// with the reason.
 ///
 /// # Errors
 ///
@@ -107,7 +107,7 @@ fn listed(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Why a text is no result that can be shown.
+/// Reason why a document cannot be shown.
 #[derive(Debug, PartialEq, Eq)]
 struct UnusableDocument {
     schema: Option<String>,
@@ -124,7 +124,7 @@ pub(super) struct DocumentOrigin {
 
 type Reader = fn(&str) -> Result<Document>;
 
-/// The schemas there is a body for, and how they are read.
+/// The supported schemas and their readers.
 const READERS: [(&str, Reader); 23] = [
     (FleetReport::SCHEMA, enveloped::<FleetReport>),
     (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
@@ -183,12 +183,12 @@ fn parse(text: &str) -> Result<Option<Document>, UnusableDocument> {
     }
 }
 
-/// Whether this linerate reads results of that schema.
+/// Whether this version of linerate reads results of the schema.
 pub(super) fn is_known(origin: &DocumentOrigin) -> bool {
     READERS.iter().any(|(schema, _)| *schema == origin.schema)
 }
 
-/// Why a schema has no body.
+/// Reason why a schema is not supported.
 pub(super) fn unknown(origin: &DocumentOrigin) -> String {
     let DocumentOrigin { schema, version } = origin;
     let by = version.as_ref().map(|version| format!(" of version {version}")).unwrap_or_default();

@@ -25,7 +25,7 @@ use crate::origin::{self, HostSummary, Warning};
 use crate::output::{self, OutputTarget};
 use crate::render::format;
 
-/// How often what was refused is told.
+/// Interval between reports of refused requests.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -144,13 +144,13 @@ struct ServeSummary {
 /// The clients that a protocol answers, and its limits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AdmissionArgs {
-    /// Networks, where `--allow` names none. Empty: loopback, private, link-local, lab.
+    /// Allowed networks if `--allow` names none. Empty: loopback, private, link-local, lab.
     pub(crate) allowed: Vec<Net>,
-    // Servers' ports, too, since no answer can be taken for a request.
+    // Whether to answer ports of servers, too. Safe if no answer can be mistaken for a request.
     pub(crate) servers: bool,
-    // The longest answer. None: the engine's default.
+    // Longest answer, bytes; `None` for the engine's default.
     pub(crate) reply_bytes: Option<usize>,
-    /// Whether it uses the receive time of each request.
+    /// Whether the protocol uses the receive time of each request.
     pub(crate) receive_times: bool,
     // Whether the protocol never replies.
     pub(crate) silent: bool,
@@ -317,20 +317,21 @@ impl ServerArguments {
     }
 }
 
-// The server's fallbacks, and properties of the host that would starve it above capacity.
+// The server's fallbacks, and properties of the host that would starve the server above its
+// capacity.
 fn warnings(running: &RunningServer) -> impl Iterator<Item = String> {
     let fallbacks = running.fallbacks().iter().map(ToString::to_string);
     fallbacks.chain(running.advice().iter().map(ToString::to_string))
 }
 
-// The refusals of the last second, in a line. `None` without refusals.
+// The refusals of the last second in one line; `None` without refusals.
 fn refused(counts: &RefusalCounts) -> Option<String> {
     let parts: Vec<String> =
         counts.iter().map(|(refusal, count)| format!("{count} {}", refusal.text())).collect();
     (!parts.is_empty()).then(|| format!("in the last second: {}", parts.join("; ")))
 }
 
-/// A guard in a line.
+/// A guard in one line.
 fn guarded(guard: &GuardReport) -> String {
     let on: Vec<String> = guard
         .interfaces

@@ -81,7 +81,7 @@ impl DnsServeArgs {
         self.server.reloads = true;
         let tcp = if self.no_tcp { None } else { Some(self.tcp(&served)?) };
         if let Some(tcp) = &tcp {
-            // The same port for both, also where the kernel chose it.
+            // UDP uses the port of TCP, also if the kernel chose it.
             self.server.bind.set_port(tcp.local_addr().port());
         }
         let udp_size = self.udp_size;
@@ -138,7 +138,7 @@ impl DnsServeArgs {
     }
 }
 
-// Reads the files again when SIGHUP comes, for as long as the process lives.
+// Reads the zone files again after each SIGHUP, until the process ends.
 fn reload_on_signal(files: Vec<ZoneFile>, served: Arc<ServedZones>) -> Result<()> {
     let mut signals = Signals::new([SIGHUP]).context("cannot take over SIGHUP")?;
     let reload = move || {

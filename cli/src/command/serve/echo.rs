@@ -1,4 +1,4 @@
-//! `linerate serve echo`: each request comes back as it was.
+//! `linerate serve echo`: returns each request, marked as a reply.
 
 use std::process::ExitCode;
 use std::sync::Arc;

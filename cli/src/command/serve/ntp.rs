@@ -48,7 +48,7 @@ impl NtpServeArgs {
             precision: Some(measure_precision(&mut SystemClock::default())),
             rate_limit: self.rate_limit()?,
         };
-        // Only mode 3 is answered, and only by mode 4.
+        // Answering servers' ports cannot loop: only mode 3 is answered, and only with mode 4.
         let admission = AdmissionArgs { servers: true, receive_times: true, ..AdmissionArgs::default() };
         self.server.serve("ntp", &admission, move |_| NtpService::new(settings))
     }

@@ -23,7 +23,7 @@ impl RadiusServeArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let users = Arc::new(UserDatabase::read(&self.users)?);
         let admission = AdmissionArgs {
-            // The file has the clients, and proxies send from the port on which they serve.
+            // The file lists the clients, and proxies send from the port on which they serve.
             allowed: users.clients().iter().map(|client| client.network).collect(),
             servers: true,
             reply_bytes: Some(MOST_BYTES),

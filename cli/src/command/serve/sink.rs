@@ -41,14 +41,15 @@ pub(crate) struct SinkServeArgs {
     json_stream: Option<String>,
 }
 
-/// What a sink has received until now.
+/// The counts of a sink so far.
 #[derive(Debug, Clone, Default)]
 struct SinkCounts {
-    /// Datagrams by worker.
+    /// Datagrams per worker.
     received: Vec<u64>,
     payload_bytes: u64,
     wire_bytes: u64,
-    /// Datagrams that found the receive buffers of its sockets full; `None` if the kernel does not list them.
+    /// Datagrams lost because a receive buffer was full; `None` if the kernel does not list the
+    /// sockets.
     socket_drops: Option<u64>,
 }
 
@@ -75,7 +76,7 @@ struct SinkWorker {
 impl SinkServeArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let anyone = [Net::new(Ipv4Addr::UNSPECIFIED.into(), 0), Net::new(Ipv6Addr::UNSPECIFIED.into(), 0)];
-        // Nothing is sent, so every source is welcome.
+        // Nothing is sent, so every source is allowed.
         let admission = AdmissionArgs {
             allowed: anyone.into_iter().flatten().collect(),
             servers: true,

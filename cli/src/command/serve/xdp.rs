@@ -29,7 +29,7 @@ pub(crate) struct XdpArguments {
 }
 
 impl XdpArguments {
-    /// The settings they make.
+    /// The settings of these options.
     pub(crate) fn settings(&self) -> AfXdpSettings {
         AfXdpSettings {
             frames: self.xdp_frames,

@@ -1,4 +1,4 @@
-//! What the threads of a session send to it.
+//! Events that the threads of a session send.
 
 use anyhow::Error;
 use linerate_host::live::Snapshot;
@@ -7,7 +7,7 @@ use ratatui::crossterm::event::KeyEvent;
 pub(super) enum SessionEvent {
     Picture(Box<Snapshot>),
     Key(KeyEvent),
-    /// The screen has another size.
+    /// The size of the screen has changed.
     Resized,
     /// A signal requests the end.
     Stop,

@@ -26,7 +26,7 @@ impl HostWatcher {
     ) -> Self {
         let (stop, stopped) = channel();
         thread::spawn(move || {
-            // Also after a panic, because the receiver of snapshots would wait forever.
+            // Reports a panic, because the receiver of snapshots would wait forever otherwise.
             let ended = WatcherEnd(tell.clone());
             let looked =
                 open().and_then(|mut live| look(&mut live, record.as_mut(), interval, &stopped, &tell));
@@ -102,7 +102,7 @@ pub(super) fn listen(tell: Sender<SessionEvent>) {
     });
 }
 
-/// Tells of a signal.
+/// Reports a signal to the session.
 pub(super) fn heed(interrupt: InterruptFlag, tell: Sender<SessionEvent>) {
     thread::spawn(move || {
         while !interrupt.is_raised() {

@@ -21,13 +21,13 @@ use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::top::state::{TopAction, TopState};
 
-/// How long is looked.
+/// Duration of a job.
 const TIME: Duration = Duration::from_secs(5);
 
-/// How wide the books are written.
+/// Width of the documents, in columns.
 const WIDTH: usize = 94;
 
-/// Starts them.
+/// Starts jobs.
 pub(super) struct JobRunner {
     port: Option<u16>,
     interfaces: Vec<String>,
@@ -53,7 +53,7 @@ impl JobRunner {
             spawn(tell, move || headroom(port).map(|lines| JobResult::Text("headroom", lines)));
             return Some("estimating headroom");
         }
-        // Those named on the command line; else those shown and there.
+        // The named interfaces that exist; empty if none is named on the command line.
         let shown = picture.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
         let interfaces = match self.interfaces.as_slice() {
             [] => Vec::new(),
@@ -72,7 +72,8 @@ fn spawn(tell: Sender<SessionEvent>, work: impl FnOnce() -> Result<JobResult> + 
     });
 }
 
-/// The port of the chosen service, socket or thread; without one, that of the only service.
+/// The port of the chosen service, socket or thread; without a choice, the port of the only
+/// service.
 fn port_in_view(picture: &Snapshot, item: Option<&HistoryItem>) -> Option<u16> {
     let services = picture.services.value()?;
     let of_thread = |tid: u32| {

@@ -1,4 +1,4 @@
-//! A recording as it is played.
+//! Playing a recording.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use linerate_host::live::{Snapshot, SnapshotHistory, SnapshotRecording};
 
 use crate::top::state::{SnapshotFeed, TopAction, TopState};
 
-/// Speeds there are.
+/// The playback speeds.
 const SPEEDS: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
 const USUAL: usize = 2;
 
-/// No pause in a recording is waited for longer than this.
+/// The longest wait for a snapshot of a recording, at normal speed.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Where a recording is.
+/// Position and speed in a recording.
 pub(super) struct ReplayPosition<'a> {
     tape: &'a SnapshotRecording,
     at: usize,
@@ -27,9 +27,9 @@ impl<'a> ReplayPosition<'a> {
         Self { tape, at: 0, speed: USUAL, usual }
     }
 
-    /// Shows where it is.
+    /// Shows the snapshot at the position.
     pub(super) fn show(&self, state: &mut TopState, file: &Path) {
-        // Going back, the curves must not contain later snapshots.
+        // After a step back, the curves must not contain later snapshots.
         state.history = SnapshotHistory::default();
         let first = self.at.saturating_sub(120);
         for picture in self.tape.pictures().get(first..self.at).into_iter().flatten() {
@@ -58,7 +58,7 @@ impl<'a> ReplayPosition<'a> {
         Some(time.min(LONGEST).div_f64(self.speed()))
     }
 
-    /// Goes on, or back.
+    /// Changes the position or the speed.
     pub(super) fn act(&mut self, action: TopAction) {
         let last = self.tape.pictures().len() - 1;
         match action {

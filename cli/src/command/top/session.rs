@@ -26,7 +26,7 @@ type Next = Result<std::ops::ControlFlow<()>>;
 const ON: std::ops::ControlFlow<()> = std::ops::ControlFlow::Continue(());
 const END: std::ops::ControlFlow<()> = std::ops::ControlFlow::Break(());
 
-/// A host as it runs, or a capture.
+/// A session on a live host or a capture.
 pub(super) fn live(arguments: &TopArgs, record: Option<RecordFile>, interrupt: InterruptFlag) -> Result<()> {
     let (tell, heard) = channel();
     let source = match arguments.root {
@@ -47,7 +47,7 @@ pub(super) fn live(arguments: &TopArgs, record: Option<RecordFile>, interrupt: I
         if live_heard(&mut state, &mut jobs, first)?.is_break() {
             return Ok(());
         }
-        // Several at once, as of a key that is held, are drawn once.
+        // Several waiting events, for example of a key that is held down, are drawn once.
         while let Ok(more) = heard.try_recv() {
             if live_heard(&mut state, &mut jobs, more)?.is_break() {
                 return Ok(());
@@ -106,7 +106,7 @@ fn told(state: &mut TopState, done: JobResult) {
     }
 }
 
-/// A recording.
+/// A session on a recording.
 pub(super) fn replay(
     tape: &SnapshotRecording,
     file: &Path,
@@ -162,8 +162,7 @@ fn receive(heard: &Receiver<SessionEvent>, at_most: Option<Duration>) -> Result<
     }
 }
 
-// The whole screen, until it is dropped. A panic restores the terminal before its message is
-// written.
+// The whole screen. It is restored on drop; a panic restores it before its message is written.
 struct TerminalScreen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     theme: ScreenTheme,

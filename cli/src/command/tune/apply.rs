@@ -79,14 +79,14 @@ struct TuneTask {
     unseen: Vec<String>,
 }
 
-/// A tune that was made, or stopped.
+/// A tune that was applied completely or in part.
 struct AppliedTune<'a> {
     id: u64,
     carrying: TuneRun<'a>,
     ended: Result<Option<String>, TuneError>,
 }
 
-/// What the changes won or cost, and whether they were undone for that.
+/// The measured effect of the changes, and the undo that it caused.
 #[derive(Default)]
 struct MeasuredOutcome {
     measurement: Known<ChangeMeasurement>,
@@ -106,7 +106,7 @@ impl TuneApplyArgs {
         if self.resume {
             return self.go_on(&host, &store, json.as_ref(), &interrupt);
         }
-        // From the beginning, since plans refer to the load.
+        // The load starts first, because plans depend on it.
         let load = self.measuring.generate(&interrupt)?;
         let task = self.task(&host, &interrupt)?;
         self.show(&task, json.as_ref())?;
@@ -128,7 +128,7 @@ impl TuneApplyArgs {
         let measuring = self.measuring.begin(&host, &path, service, load.as_ref(), &interrupt)?;
         let mut applied = self.apply(&host, &store, &task, &interrupt)?;
         if let (Some(_), Ok(Some(why))) = (&self.flow, &applied.ended) {
-            // Half of these changes has no use, and may take a queue from other flows.
+            // A part of these changes is useless, and may take a queue from other flows.
             let undone = undo(&store, &host, applied.id, UndoReason::Finished)?;
             ensure!(!undone.has_failures(), "{why}; tune {} could not be undone completely", applied.id);
             bail!("{why}: all changes are undone");
@@ -175,8 +175,9 @@ impl TuneApplyArgs {
         Ok(AppliedTune { id, carrying, ended })
     }
 
-    /// Measures the service with the changes, judges, and undoes them if they are worse and that is wanted. In
-    /// alternation the changes are undone and made again, so that `applied` is another tune afterwards.
+    /// Measures the service with the changes, judges, and undoes the changes if the service is
+    /// worse and the options or the user request it. In alternation the changes are undone and made
+    /// again, so that `applied` is another tune afterwards.
     fn measure<'a>(
         &self,
         mut measuring: StartedMeasurement<'_>,
@@ -321,7 +322,7 @@ impl TuneApplyArgs {
         output::print_if_read(&text(TextStyle::stdout()))
     }
 
-    /// Finishes what an earlier call began, with the plan that it kept.
+    /// Finishes the tune of an earlier call, with its recorded plan.
     fn go_on(
         &self,
         host: &Host,
@@ -415,11 +416,11 @@ fn undo(store: &StateStore, host: &Host, id: u64, why: UndoReason) -> Result<Und
     Ok(transaction::undo(&mut store.lock()?, host, Some(id), why)?)
 }
 
-/// Prints an undo that followed a measurement. The status is 2 if it is incomplete, else 1.
+/// Prints an undo that followed a measurement. The status is 2 if the undo is incomplete, else 1.
 pub(crate) fn view_undone(host: &Host, undone: UndoReport) -> Result<ExitCode> {
     let is_left = undone.has_failures() || undone.has_left();
     let envelope = Envelope::new(HostSummary::observe(host), None, undone);
-    // Standard output may be the document of the changes.
+    // Standard output may be in use for the document of the changes.
     tell(&text::text(&view::tune::undo(&envelope, false), TextStyle::stderr()));
     Ok(ExitCode::from(if is_left { 2 } else { 1 }))
 }
@@ -427,7 +428,7 @@ pub(crate) fn view_undone(host: &Host, undone: UndoReport) -> Result<ExitCode> {
 impl TuneTask {
     fn diagnose(&self, interrupt: &InterruptFlag) -> Result<Diagnosis> {
         let sight = match &self.planner {
-            // Counters need time to show an effect.
+            // A single reading, because counters need time to show an effect.
             Some(planner) => HostScopeArgs { aim: planner.sight.aim.without_interval(), root: None },
             None => HostScopeArgs::default(),
         };
@@ -435,7 +436,7 @@ impl TuneTask {
         Ok(Diagnosis::of(&readings.view()))
     }
 
-    /// Whether a finding above note remains that the plan was to fix.
+    /// Whether a finding above note remains that the plan should have fixed.
     fn has_unfixed(&self, found: &Diagnosis) -> bool {
         let all = || self.plan.agreements.iter().chain(&self.plan.changes);
         let was_to_be = |id: &str| all().any(|change| change.findings.iter().any(|finding| finding == id));

@@ -41,7 +41,7 @@ impl StateDirArgs {
     /// The journal of earlier tunes.
     ///
     /// # Errors
-    /// If the named directory is missing: an empty journal would say that no tune is in effect.
+    /// If the named directory is missing. An empty journal would mean that no tune is in effect.
     pub(crate) fn existing(&self) -> Result<StateStore> {
         let directory = self.state_dir.display();
         ensure!(
@@ -87,7 +87,7 @@ impl StateDirArgs {
         })
     }
 
-    /// What to do after the journal failed in the middle of a tune.
+    /// Instructions after the journal failed in the middle of a tune.
     pub(crate) fn after_a_stop(&self, tune: u64) -> String {
         if self.is_in_effect(tune) {
             let (status, undo) = (self.command("status"), self.command(&format!("undo {tune}")));
@@ -133,7 +133,7 @@ impl ConsentMode {
         Ok(())
     }
 
-    /// Whether a question is put to somebody.
+    /// Whether the user is prompted.
     pub(crate) fn prompts(self) -> bool {
         !self.yes
     }
@@ -156,7 +156,7 @@ impl ConsentMode {
 /// A line from standard input; `None` if it ended, or after a signal.
 fn line(interrupt: &InterruptFlag) -> Result<Option<String>> {
     let mut text = Vec::new();
-    // Not through the standard library's buffer, which `wait_for` does not see.
+    // Not through the standard library's buffer, because `wait_for` does not see the buffer.
     let stdin = std::io::stdin();
     while !interrupt.is_raised() {
         if !interrupt.wait_for(&stdin, None)? {

@@ -56,7 +56,7 @@ impl TuneGuardArgs {
 
 /// Starts the process that undoes the tune at its deadline.
 pub(crate) fn start_guard(place: &StateDirArgs, tune: u64) -> Result<TuneGuard> {
-    // The guard changes its working directory.
+    // The path must be absolute, because the guard changes its working directory.
     let directory = place.store().directory().canonicalize().context("the journal's directory is gone")?;
     let words = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);
     Ok(guard::start(words.into_iter().chain([directory.into_os_string()]))?)
@@ -105,7 +105,7 @@ pub(crate) fn wait(
         if typed && left > 0 {
             let mut some = [0; 256];
             match rustix::io::read(&stdin, &mut some) {
-                // The terminal is gone.
+                // The terminal has disappeared.
                 Ok(0) | Err(_) => break ConfirmationAnswer::Open,
                 Ok(_) => match transaction::confirm(&mut store.lock_waiting()?, host, Some(tune)) {
                     // The guard was faster: the journal has the outcome.

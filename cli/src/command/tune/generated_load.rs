@@ -17,7 +17,7 @@ use crate::command::remote_args::RemoteArgs;
 use crate::interrupt::InterruptFlag;
 use crate::quantity;
 
-/// Latency is reported this often, so that some reports lie in each sample of a measurement.
+/// Interval of latency reports, so that each sample of a measurement contains some.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Length of a slot. Slots follow each other until the measurement ends.
 const SLOT: Duration = Duration::from_secs(600);
@@ -42,7 +42,7 @@ pub(crate) struct GeneratedLoadArgs {
     reaching: RemoteArgs,
 }
 
-/// Load until it is dropped.
+/// Load that ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct GeneratedLoad {
     pub(crate) per_second: f64,
@@ -66,7 +66,7 @@ impl GeneratedLoadArgs {
     pub(crate) fn start(&self, interrupt: &InterruptFlag) -> Result<Option<GeneratedLoad>> {
         let (Some(target), Some(per_second)) = (self.target, self.rate) else { return Ok(None) };
         let contents = self.workload.contents()?;
-        // A mistake in the file is an error before anything is connected.
+        // Reports a mistake in the file before anything is connected.
         contents.requests(&WorkloadOptions::default())?;
         let workload = (self.workload != WorkloadSource::Echo).then_some(contents);
         let load = RemoteLoad { targets: vec![target], workload, ..RemoteLoad::default() };

@@ -1,4 +1,5 @@
-//! `--measure` of `tune apply` and `boost apply`: what the changes won or cost the service that runs here.
+//! `--measure` of `tune apply` and `boost apply`: the effect of the changes on the service of this
+//! host.
 
 use std::time::Duration;
 
@@ -21,11 +22,11 @@ use crate::view;
 const SAMPLES: usize = 8;
 /// Length of a sample.
 const SAMPLE: Duration = Duration::from_millis(500);
-/// The same if nobody asked for a measurement, which must not take long then.
+/// Length of a sample if no measurement was requested, which must be short then.
 const SHORT_SAMPLE: Duration = Duration::from_millis(250);
 /// Time after a switch that belongs to neither configuration.
 const SETTLING: Duration = Duration::from_millis(500);
-/// With fewer datagrams per sample a service is not measured.
+/// A service with fewer datagrams per sample is not measured.
 const ENOUGH: u64 = 100;
 
 #[derive(Debug, Clone, Args)]
@@ -50,7 +51,7 @@ pub(crate) enum MeasureMode {
     Never,
 }
 
-/// A measurement that has its window before the changes.
+/// A measurement whose window before the changes is complete.
 pub(crate) struct StartedMeasurement<'a> {
     meter: ServiceMeter<'a>,
     order: WindowOrder,
@@ -77,7 +78,7 @@ impl MeasureArgs {
         self.keep_if_better || self.measure.is_some() || self.load.is_given()
     }
 
-    /// No measurement, for this reason.
+    /// Skips the measurement for this reason.
     ///
     /// # Errors
     /// If a measurement is required.
@@ -101,12 +102,13 @@ impl MeasureArgs {
     /// Starts the load of `--from`. It ends when it is dropped.
     ///
     /// # Errors
-    /// If a host cannot be reached, or no load came.
+    /// If a host cannot be reached, or no load arrives.
     pub(crate) fn generate(&self, interrupt: &InterruptFlag) -> Result<Option<GeneratedLoad>> {
         self.load.start(interrupt)
     }
 
-    /// The window before the changes; `None` with the reason if the service is not measured.
+    /// Measures the window before the changes; the inner error is the reason if the service is not
+    /// measured.
     ///
     /// # Errors
     /// If a measurement is required and cannot be made.
@@ -133,12 +135,13 @@ impl MeasureArgs {
         }
     }
 
-    /// Whether a measurement that was asked for shows harm, which is the exit status then.
+    /// Whether a requested measurement shows harm, which determines the exit status.
     pub(crate) fn fails(&self, measurement: &Known<ChangeMeasurement>) -> bool {
         self.is_required() && measurement.value().is_some_and(ChangeMeasurement::is_worse)
     }
 
-    /// Undoes a change that is worse with `--keep-if-better`, or offers it on a terminal. Whether to undo.
+    /// Whether to undo a change that is worse: yes with `--keep-if-better`, otherwise prompts on a
+    /// terminal.
     pub(crate) fn is_to_be_undone(
         &self,
         measured: &ChangeMeasurement,
@@ -154,7 +157,7 @@ impl MeasureArgs {
 }
 
 impl StartedMeasurement<'_> {
-    /// The window before the changes. An idle service is recognized by its first sample.
+    /// Measures the window before the changes. The first sample shows whether the service is idle.
     fn begun(mut self) -> Result<Self, String> {
         let first = self.take(false, 1)?;
         let offered = first.samples.iter().map(ServiceSample::offered).sum::<u64>();
@@ -170,8 +173,8 @@ impl StartedMeasurement<'_> {
         Ok(self)
     }
 
-    /// A window after a switch. In alternation there are twice as many samples with the changes, because they are
-    /// followed by as many without.
+    /// Measures a window after a switch. In alternation the window with the changes has twice as
+    /// many samples, because it is followed by a window without them.
     pub(crate) fn measure(&mut self, changed: bool) -> Result<(), String> {
         let what = if changed { "with the changes" } else { "without the changes" };
         tell(&format!("measuring the service {what}\n"));

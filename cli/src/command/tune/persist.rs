@@ -137,7 +137,7 @@ fn finish<T: CommandResult>(
     output::print(&text::text(&document, TextStyle::stdout()))
 }
 
-/// Has systemd read its units again. If that fails, the next boot does it.
+/// Makes systemd reload its units. If that fails, the next boot loads them.
 fn reload_systemd(host: &Host) {
     if let Err(error) = persist::reload_units(host) {
         eprintln!("linerate: systemd did not reload its units: {error}; run systemctl daemon-reload");
@@ -159,7 +159,8 @@ pub(super) struct TuneReapplyArgs {
 impl TuneReapplyArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("reapply")?;
-        // Must not end between two changes: systemd's stop ends it at the second signal.
+        // The program must not end between two changes: systemd's stop ends it at the second
+        // signal.
         let _interrupt = InterruptFlag::install_ignoring_hangup()?;
         let file = self.file.display().to_string();
         let text = std::fs::read_to_string(&self.file).with_context(|| format!("cannot read {file}"))?;

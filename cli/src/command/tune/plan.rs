@@ -89,7 +89,7 @@ pub(super) struct TunePlanner {
     pub(super) store: StateStore,
 }
 
-/// A plan with what was known when it was made.
+/// A plan and the facts known when it was made.
 pub(super) struct PlannedTune {
     pub(super) plan: TunePlan,
     pub(super) host: String,
@@ -130,7 +130,7 @@ impl TunePlanner {
     }
 }
 
-/// Adds severity and title to findings that another tool keeps from being fixed.
+/// Adds severity and title to findings whose fix another tool prevents.
 fn complete(left: &mut [SkippedFinding], found: &Diagnosis) {
     let known = |severity: &str| Severity::ALL.iter().position(|known| known.name() == severity);
     for one in left.iter_mut().filter(|one| known(&one.severity).is_none()) {
@@ -142,7 +142,7 @@ fn complete(left: &mut [SkippedFinding], found: &Diagnosis) {
     left.sort_by_key(|one| known(&one.severity).unwrap_or(usize::MAX));
 }
 
-/// The tunes in the journal of this host; none for a capture, and if the user may not read the journal.
+/// The tunes in this host's journal; empty for a capture, or if the user may not read the journal.
 pub(crate) fn measured_tunes(store: &StateStore, live: bool) -> Vec<RecordedTune> {
     let journal = live.then(|| store.read().ok()).flatten();
     journal.map(|journal| journal.tunes()).unwrap_or_default()
@@ -168,6 +168,6 @@ pub(super) fn saved(file: &Path) -> Result<TunePlan> {
 /// The node name of a host, or `the host`.
 pub(crate) fn host_name(host: &Host) -> String {
     let name = host.read("/proc/sys/kernel/hostname").unwrap_or_default();
-    // A capture may lack it.
+    // A capture may lack the name.
     if name.trim().is_empty() { "the host".to_owned() } else { name.trim().to_owned() }
 }

@@ -50,7 +50,7 @@ pub(crate) fn undo_and_print(
 ) -> Result<ExitCode> {
     let json = OutputTarget::from_option(json)?;
     netns::enter_that_of(&place.existing()?.read()?, id)?;
-    // A terminal that goes away during a link reset must not end the undo.
+    // A terminal that disappears during a link reset must not end the undo.
     let _interrupt = InterruptFlag::install_ignoring_hangup()?;
     let mut writer = place.existing()?.lock()?;
     if let Some(trouble) = writer.trouble() {
@@ -72,7 +72,7 @@ pub(crate) fn undo_and_print(
     Ok(status)
 }
 
-/// 0: all restored; 1: a setting was left; 2: a setting was refused.
+/// 0: all restored; 1: a setting was left as it is; 2: a setting was refused.
 fn status(undone: &UndoReport) -> ExitCode {
     match (undone.has_failures(), undone.has_left()) {
         (true, _) => ExitCode::from(2),

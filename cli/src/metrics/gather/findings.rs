@@ -23,7 +23,7 @@ pub(super) fn gather(diagnosis: &Diagnosis, all: &mut GatheredSamples) {
 }
 
 // The item without the text between its first and last bracket: `link.rings` of `link[eth0].rings`.
-// Brackets hold names, of any content; the rest are names of fields.
+// Brackets contain names with any characters; the other parts are names of fields.
 fn what(unknown: &UnknownItem) -> String {
     match (unknown.what.split_once('['), unknown.what.rsplit_once(']')) {
         (Some((begin, _)), Some((_, end))) => format!("{begin}{end}"),

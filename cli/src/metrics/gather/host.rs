@@ -143,8 +143,8 @@ const ERRORS: [(&str, &str); 5] = [
     ("SndbufErrors", "send_buffer"),
 ];
 
-// Stages whose losses have a name and perhaps an interface only; the other stages report theirs
-// themselves.
+// Stages whose losses have only a name and perhaps an interface. The other stages report their
+// losses themselves.
 const BY_NAME: [StageName; 2] = [StageName::Link, StageName::Route];
 
 pub(super) fn route(path: &PacketPath, all: &mut GatheredSamples) {

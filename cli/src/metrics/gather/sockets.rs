@@ -25,7 +25,7 @@ pub(super) fn services(path: &PacketPath, wanted: &MetricSelection, all: &mut Ga
 }
 
 impl MetricSelection {
-    /// Whether a service is one of them.
+    /// Whether the service is selected.
     fn has(&self, service: &ServiceSockets) -> bool {
         self.ports.is_empty() || self.ports.contains(&service.local.port())
     }
@@ -68,7 +68,7 @@ fn service_sockets(service: &ServiceSockets, port: &str, all: &mut GatheredSampl
     }
 }
 
-/// The label of threads that serve more ports than one.
+/// The label of threads that serve several ports.
 const SEVERAL: &str = "several";
 
 pub(super) fn thread(path: &PacketPath, wanted: &MetricSelection, all: &mut GatheredSamples) {

@@ -1,4 +1,4 @@
-//! The pages: metrics, whether it is alive, and one that names them.
+//! The pages: the metrics, a health check, and an index.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

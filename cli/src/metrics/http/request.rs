@@ -1,26 +1,26 @@
-//! A request, as far as it matters here.
+//! The parts of an HTTP request that the server uses.
 
 /// A request for a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HttpRequest {
     /// The path, without the query.
     pub(crate) path: String,
-    /// The accepted formats from its `Accept`; empty without one.
+    /// The accepted formats from the `Accept` header; empty without one.
     pub(crate) accept: String,
     /// Whether the client wants headers only.
     pub(crate) head_only: bool,
 }
 
-/// Why a request is not answered.
+/// Reasons to refuse a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestError {
-    /// It is not an HTTP/1 request.
+    /// The request is not HTTP/1.
     Garbled,
-    /// Its method is not GET or HEAD.
+    /// The method is not GET or HEAD.
     Method,
-    // It is too long.
+    // The request is too long.
     TooLong,
-    // It took too long to come.
+    // The request took too long to arrive.
     TooSlow,
 }
 
@@ -46,7 +46,7 @@ impl RequestError {
     }
 }
 
-/// The request's line and headers, once they are all there.
+/// The request's line and headers, if all of them have arrived.
 pub(super) fn complete(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     Some(&bytes[..end])
@@ -66,7 +66,7 @@ impl HttpRequest {
         else {
             return Err(RequestError::Garbled);
         };
-        // A proxy's form of the target is as good.
+        // The form of the target for proxies is accepted, too.
         let path = target
             .strip_prefix("http://")
             .map_or(target, |rest| rest.find('/').map_or("/", |at| &rest[at..]));

@@ -42,7 +42,7 @@ struct CpuNanoseconds {
 }
 
 impl CostCollector {
-    /// Begins to look.
+    /// Starts the measurement.
     pub(crate) fn start() -> Result<Self, TraceError> {
         let (sums, stop) = (Arc::<Mutex<CostTotals>>::default(), Arc::<AtomicBool>::default());
         let (told, started) = mpsc::channel();
@@ -67,7 +67,7 @@ impl CostCollector {
             }
             Ok(())
         });
-        // A thread that ends without a word has panicked.
+        // A thread that ends without a message has panicked.
         match started.recv() {
             Ok(Ok(())) => Ok(Self { sums, stop, thread: Some(thread) }),
             Ok(Err(error)) => Err(error),
@@ -127,8 +127,8 @@ impl CpuNanoseconds {
         self.net_rx += cpu.net_rx_ns;
         self.net_tx += cpu.net_tx_ns;
         self.nic_irq += cpu.nic_irq_ns;
-        // Time taken from the idle task, and work of kernel threads that exist for it, was not
-        // taken from another task.
+        // Time taken from the idle task, and work of kernel threads that exist for packet
+        // processing, was not taken from another task.
         let nobody = cpu.from_idle_ns + cpu.in_ksoftirqd_ns + cpu.in_threads_ns;
         self.stolen += (cpu.net_rx_ns + cpu.net_tx_ns + cpu.nic_irq_ns).saturating_sub(nobody);
     }

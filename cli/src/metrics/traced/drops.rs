@@ -1,4 +1,4 @@
-//! Packets where they end, by the kernel's own reason.
+//! Packets and the places where they end, by the kernel's own reason.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct DropsCollector {
 }
 
 impl DropsCollector {
-    /// Begins to count the UDP packets of these ports, of the calling thread's network namespace.
+    /// Starts to count the UDP packets of these ports in the calling thread's network namespace.
     pub(crate) fn start(host: &Host, ports: &[u16]) -> Result<Self, TraceError> {
         let subject = PortSubject { network: NamespaceScope::Here, ports: ports.to_vec(), peer: None };
         Ok(Self { look: DropsTracer::start(host, &subject)? })

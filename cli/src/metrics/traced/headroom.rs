@@ -14,7 +14,8 @@ use linerate_trace::window;
 use crate::metrics::families::{HEADROOM, HEADROOM_CAPACITY};
 use crate::metrics::gather::GatheredSamples;
 
-/// Length of an estimate, and the time between the starts of two: the programs are attached for a part of the time only.
+/// Length of an estimate, and the interval between the starts of two estimates: the programs are
+/// attached for a part of the time only.
 const LAP: Duration = Duration::from_secs(6);
 const EVERY: Duration = Duration::from_secs(60);
 
@@ -30,10 +31,10 @@ pub(crate) struct HeadroomCollector {
 }
 
 impl HeadroomCollector {
-    /// Begins to estimate.
+    /// Starts the estimates.
     pub(crate) fn start(ports: &[u16]) -> Result<Self, String> {
         let Some(first) = ports.first() else { return Err("it requires --port".to_owned()) };
-        // An error of privilege or kernel comes at once.
+        // Reports a missing privilege or kernel feature at once.
         HeadroomSession::start(&Host::live(), *first).map_err(|error| error.to_string())?;
         let (estimates, stop) = (Arc::<Mutex<Estimates>>::default(), Arc::<AtomicBool>::default());
         let of_thread = (Arc::clone(&estimates), Arc::clone(&stop), ports.to_vec());

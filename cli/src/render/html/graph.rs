@@ -1,11 +1,11 @@
-//! A flame graph as part of a page that may have others: its ids and its rules of style are made its own.
+//! A flame graph in a page that may contain several: its ids and style rules get a prefix.
 
 use crate::render::page::ResultPosition;
 
 // Elements with an id in a graph. Several graphs share a page, so each id gets a prefix.
 const NAMED: [&str; 7] = ["background", "title", "subtitle", "details", "unzoom", "matched", "frames"];
 
-// The graph with ids that no other of the page has, and with rules that hold for nothing else.
+// The graph with unique ids in the page, and with style rules that apply only to it.
 pub(super) fn placed(svg: &str, place: &ResultPosition) -> String {
     let own = place.id("graph");
     let mut placed = svg.replacen("<svg ", &format!("<svg id=\"{own}\" "), 1);

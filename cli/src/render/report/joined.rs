@@ -5,10 +5,10 @@ use serde::Serialize;
 use crate::command::report::reading::UnreadFile;
 use crate::render::page::{self, PageHead};
 
-/// A result among others.
+/// A result of a report.
 #[derive(Debug)]
 pub(crate) struct JoinedResult {
-    /// Its id in the page.
+    /// The id of the result in the page.
     pub(crate) id: String,
     pub(crate) file: String,
     pub(crate) head: PageHead,
@@ -21,7 +21,7 @@ pub(crate) struct JoinedResults {
     pub(crate) members: Vec<JoinedResult>,
     /// The picture of the path as HTML.
     pub(crate) path: Option<String>,
-    /// Whose picture it is.
+    /// The index of the result with that picture.
     pub(crate) path_of: Option<usize>,
     pub(crate) unread: Vec<UnreadFile>,
 }
@@ -78,7 +78,7 @@ impl JoinedResults {
         if hosts.is_empty() { vec![page::NOT_RECORDED] } else { hosts }
     }
 
-    /// From when to when.
+    /// The time span of all results.
     pub(crate) fn time(&self) -> String {
         let times = || self.members.iter().filter_map(|member| member.head.unix_seconds);
         match (times().min(), times().max()) {

@@ -47,7 +47,7 @@ fn tone(class: Option<&str>) -> TextTone {
     }
 }
 
-/// A text in lines that begin two columns in.
+/// A text in lines with an indent of two columns.
 fn wrapped(tone: TextTone, text: &str, style: TextStyle) -> Vec<String> {
     let column = TextColumn { style, before: 2, label: 0 };
     column.labelled("", text).iter().map(|line| style.paint(tone, line)).collect()

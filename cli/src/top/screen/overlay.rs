@@ -76,7 +76,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, picture: &Snapshot, 
     frame.render_widget(Paragraph::new(lines).block(block).scroll((state.scrolled.min(most), 0)), area);
 }
 
-// A line as it is, or where it is too long, broken.
+// A line unchanged, or broken if it is too long.
 fn pieces(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width { vec![line.to_owned()] } else { wrap(line, width) }
 }
@@ -145,7 +145,7 @@ fn details(
                 theme.tone(TextTone::Faint),
             ),
         ]));
-        // Nothing but zeros is a line.
+        // A curve of zeros needs only one line.
         let height = if most > 0.0 { 3 } else { 1 };
         let curve = multi_line_spark(&figures, width.min(figures.len().max(1)), height);
         lines.extend(curve.into_iter().map(|line| Line::styled(line, theme.accent())));

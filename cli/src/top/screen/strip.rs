@@ -18,7 +18,7 @@ use crate::top::panel::PanelStage;
 use crate::top::spark::spark;
 use crate::top::state::TopState;
 
-/// Lines it takes on a screen of this height.
+/// Number of lines of the strip on a screen of this height.
 pub(super) fn height(screen: u16) -> u16 {
     match screen {
         ..12 => 0,
@@ -134,7 +134,7 @@ fn lost(per_second: Option<f64>) -> StyledSpan {
     }
 }
 
-/// The number of active threads that are not on a CPU with packets, of all.
+/// Active threads that run on CPUs without packets, of all active threads.
 fn seats(picture: &Snapshot) -> StyledSpan {
     use linerate_host::live::picture::ThreadLocality;
     let seats = || picture.threads.value().into_iter().flatten().filter_map(|thread| thread.seat);

@@ -137,7 +137,7 @@ fn member_table(report: &BoostPlanReport, group: &ServerGroup, full: bool) -> Ta
     Table::new(&headings).with_rows(group.members.iter().enumerate().map(row))
 }
 
-/// Datagrams put into a socket, and the ratio of those read on the CPU they arrived on.
+/// Datagrams of a socket, and the share that was read on the CPU of their arrival.
 fn delivery_cells(report: &BoostPlanReport, seen: &SocketAgreement) -> (String, String) {
     let arrived: u64 = seen.arrived.iter().map(|(_, packets)| packets).sum();
     let landings = report.server.landings.value();
@@ -150,7 +150,7 @@ fn delivery_cells(report: &BoostPlanReport, seen: &SocketAgreement) -> (String, 
     (format::grouped(arrived), share)
 }
 
-/// The threads that read a socket, and the evidence for that.
+/// The threads that read a socket, and the evidence for each.
 fn readers_text(readers: &[&ReaderThread], member: &GroupSocket, full: bool) -> String {
     /// Threads in the short form.
     const NAMED: usize = 3;
@@ -184,7 +184,7 @@ fn evidence_text(reader: &ReaderThread, member: &GroupSocket) -> &'static str {
     }
 }
 
-/// The CPUs with packets or threads; `full` adds the others.
+/// The CPUs with packets or threads; `full` adds the other CPUs.
 pub(super) fn assignments(report: &BoostPlanReport, full: bool) -> Option<Section> {
     let places = &report.boost.places;
     let arrived = arrivals_by_cpu(report);

@@ -10,15 +10,15 @@ use linerate_trace::cost::{
 
 use crate::render::format::{UNKNOWN, grouped, percent, rate, significant, time_span};
 
-/// Packets that take a smaller share of every CPU are not worth a victim's name.
+/// If packets take a smaller share of every CPU, the verdict names no victim.
 const NOTHING: f64 = 0.005;
 
-/// A part as a share of a whole; zero of nothing.
+/// A part as a share of a whole; zero if the whole is zero.
 pub(super) fn share(part: u64, whole: f64) -> f64 {
     if whole > 0.0 { part as f64 / whole } else { 0.0 }
 }
 
-/// Time that passed, ns.
+/// Duration of the measurement, ns.
 pub(super) fn wall_ns(cost: &CostReport) -> f64 {
     cost.seconds * 1e9
 }
@@ -102,7 +102,7 @@ pub(super) fn per_packet_cost(cost: &CostReport) -> String {
     }
 }
 
-/// A device's name, and how it is polled if not by NET_RX.
+/// A device's name, and its polling method if it is not NET_RX.
 pub(super) fn device_name(device: &DeviceCost) -> String {
     let how = [(device.threaded_polls, "threaded"), (device.busy_polls, "busy polls")];
     let how: Vec<&str> = how.iter().filter(|(polls, _)| *polls > 0).map(|(_, how)| *how).collect();

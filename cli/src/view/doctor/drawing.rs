@@ -45,27 +45,27 @@ pub(crate) struct PictureLabel {
     pub(crate) text: String,
 }
 
-/// Between rows of a column.
+/// Distance between rows of a column.
 const PITCH: u32 = 15;
 const TOP: u32 = 34;
-/// Between blocks of nodes.
+/// Distance between blocks of nodes.
 const GAP: u32 = 14;
 const QUEUES: u32 = 118;
 const BLOCK: u32 = 128;
-/// The left edges of the columns of CPUs, of the service, and where transmit queues are.
+/// The left edges of the columns: CPUs, service, and transmit queues.
 const INTERRUPT: u32 = 250;
 const STEERED: u32 = 470;
 const SERVICE: u32 = 690;
 const SENT: u32 = 960;
 const WIDTH: u32 = 1_080;
-/// For more CPUs than this, one line is drawn to their node.
+/// If there are more CPUs, one line is drawn to their node.
 const MOST_EACH: usize = 4;
 /// A column with more CPUs or queues than this is drawn per node or as one row.
 const MOST_ROWS: usize = 64;
 const THINNEST: f64 = 1.0;
 const THICKEST: f64 = 9.0;
 
-/// The CPUs of one column, with the heights they are drawn at.
+/// The CPUs of one column and their heights.
 struct PictureColumn {
     x: u32,
     cpus: BTreeMap<u32, u32>,
@@ -333,8 +333,8 @@ impl PathDrawing {
 }
 
 impl PictureColumn {
-    /// Where lines to these CPUs end: at each, or if they are many, at their nodes. No CPUs stand for those of the senders,
-    /// which can be any.
+    /// The ends of lines to these CPUs: each CPU, or the nodes of many CPUs. An empty set means the
+    /// CPUs of the senders, which can be any.
     fn heights(&self, cpus: Option<&CpuSet>) -> Vec<u32> {
         let Some(cpus) = cpus else { return Vec::new() };
         if cpus.is_empty() {
@@ -343,7 +343,7 @@ impl PictureColumn {
         if cpus.len() <= MOST_EACH { self.each_height(cpus) } else { self.of_nodes(cpus) }
     }
 
-    /// Where lines from the CPUs begin on which packets enter the stack.
+    /// The beginnings of lines from the CPUs on which packets enter the stack.
     fn stack_heights(&self, paths: &InterfacePaths) -> Vec<u32> {
         let stacks: Vec<&CpuSet> = paths.queues.iter().filter_map(QueueFlow::stack).collect();
         let stack: CpuSet = stacks.iter().flat_map(|cpus| cpus.iter()).collect();

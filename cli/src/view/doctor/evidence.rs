@@ -1,4 +1,4 @@
-//! Values of evidence as people read them.
+//! Values of evidence for people.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(crate) fn value(value: &Value) -> String {
     }
 }
 
-/// What is in a list or map; a list in a list keeps its brackets.
+/// The content of a list or map. A list within a list keeps its brackets.
 fn inner(item: &Value) -> String {
     match item {
         Value::Array(_) => format!("[{}]", value(item)),

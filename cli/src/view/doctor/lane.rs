@@ -17,7 +17,7 @@ pub(crate) struct QueueLane {
     pub(crate) hot: bool,
 }
 
-/// With more lanes than this, queues that differ only in their RPS CPUs are drawn as one.
+/// If there are more lanes, queues that differ only in their RPS CPUs are drawn as one.
 const MOST_LANES: usize = 12;
 
 impl InterfacePaths {

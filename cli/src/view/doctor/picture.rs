@@ -1,4 +1,5 @@
-//! The path of packets through a host, as it is drawn: queue, interrupt, RPS, socket, thread, transmit queue.
+//! The path of packets through a host for a drawing: queue, interrupt, RPS, socket, thread,
+//! transmit queue.
 
 use std::collections::BTreeMap;
 
@@ -183,7 +184,8 @@ impl TransmitChoice {
             by_receive_queue |= by_queues.is_some_and(|queues| !queues.is_empty());
         }
         if by_receive_queue {
-            // The kernel asks for the receive queue first (net/core/dev.c, __netdev_pick_tx, Linux 4.18).
+            // The kernel tries the receive queue first (net/core/dev.c, __netdev_pick_tx, Linux
+            // 4.18).
             return TransmitChoice::ByReceiveQueue(count);
         }
         if by_cpu.is_empty() {

@@ -25,7 +25,7 @@ pub(crate) struct SocketReader {
     pub(crate) threads: Vec<CpuSet>,
 }
 
-/// The service to draw, and the others.
+/// The service to draw, and the other services.
 pub(super) fn choose(path: &PacketPath) -> (Option<DrawnService>, Vec<DrawnService>) {
     let services = path.socket.services();
     let is_udp = |service: &&ServiceSockets| service.protocol == SocketProtocol::Udp;

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use crate::document::{Audience, Section, Table};
 
-/// Rows that the text shows.
+/// Rows in the text.
 const ROWS: usize = 24;
 
-/// From the state of the stages; empty without such interfaces, and for a document of an earlier
-/// version.
+/// Sections from the state of the stages. Empty without such interfaces, and for a document of an
+/// earlier version.
 pub(super) fn sections(stages: &Value) -> Vec<Section> {
     let Some(network) =
         stages.get("virtual_network").and_then(|state| VirtualNetwork::deserialize(state).ok())

@@ -7,14 +7,14 @@ use crate::render::column::cut;
 use crate::render::format::grouped;
 use crate::render::style::TextStyle;
 
-/// Lines between two heads.
+/// Lines between two headings.
 const A_SCREEN: u32 = 20;
-/// Columns of the figures; the names behind them are cut in a narrow terminal.
+/// Columns for the figures. The names after them are cut in a narrow terminal.
 const LEAST_WIDTH: usize = 92;
-/// Losses named in a line.
+/// Largest number of losses named in a line.
 const MOST: usize = 3;
 
-/// The totals so far.
+/// The totals printed so far.
 #[derive(Debug, Default)]
 pub(crate) struct PrintedDrops {
     seconds: u32,
@@ -24,7 +24,7 @@ pub(crate) struct PrintedDrops {
 }
 
 impl PrintedDrops {
-    /// The line of one second, below headings every 20 lines.
+    /// The line of one second, with headings every 20 lines.
     pub(crate) fn second(&mut self, now: &PacketAccounting, style: TextStyle) -> String {
         let (requests_lost, replies_lost) = (lost(&now.requests), lost(&now.replies));
         let unaccounted = now.ways().map(AccountingPath::unaccounted).fold(0, u64::saturating_add);
@@ -63,7 +63,7 @@ fn count(packets: Option<u64>) -> String {
     packets.map_or_else(|| crate::render::format::UNKNOWN.to_owned(), grouped)
 }
 
-/// All that were lost, also those that a device counts.
+/// All lost packets, including those that a device counts.
 fn lost(way: &AccountingPath) -> u64 {
     way.losses().map(|(_, loss)| loss.packets).fold(0, u64::saturating_add)
 }

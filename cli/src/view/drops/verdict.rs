@@ -9,7 +9,7 @@ use crate::document::Tone;
 use crate::render::format::count_with_noun;
 use crate::render::format::grouped;
 
-/// Losses named in a verdict; more are a number.
+/// Largest number of losses named in a verdict. Further losses are only counted.
 const MOST: usize = 3;
 
 pub(crate) struct VerdictLine {
@@ -17,7 +17,7 @@ pub(crate) struct VerdictLine {
     pub(crate) text: String,
 }
 
-/// The requests come first.
+/// The line about requests comes first.
 pub(crate) fn lines(ledger: &PacketAccounting) -> Vec<VerdictLine> {
     if let Some(answered) = all_answered(ledger) {
         let text =
@@ -75,7 +75,8 @@ fn named<'l>(losses: impl Iterator<Item = (Option<PathStep>, &'l StageLoss)>) ->
     let mut losses: Vec<_> = losses.filter(|(_, loss)| loss.packets > 0).collect();
     losses.sort_by_key(|(_, loss)| std::cmp::Reverse(loss.packets));
     let one = |(step, loss): &(Option<PathStep>, &StageLoss)| {
-        // Where packets leave this host for another, a virtual machine or a container.
+        // The place where packets leave this host for another host, a virtual machine or a
+        // container.
         let leaves = matches!(step, Some(PathStep::Link | PathStep::Transmit)) || loss.name == "tap-full";
         let place = loss.place.as_ref().filter(|_| leaves);
         let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
@@ -97,7 +98,7 @@ fn named<'l>(losses: impl Iterator<Item = (Option<PathStep>, &'l StageLoss)>) ->
     texts.join(", ")
 }
 
-/// A function without the place in it.
+/// The function without its offset.
 fn function(symbol: &str) -> &str {
     symbol.split_once('+').map_or(symbol, |(function, _)| function)
 }

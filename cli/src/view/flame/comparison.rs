@@ -9,7 +9,7 @@ use crate::document::{Document, Fact, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format;
 
-/// CPUs' worth of time that is printed as zero.
+/// Less CPU time, in CPUs, is printed as zero.
 const LEAST: f64 = 0.0005;
 
 impl CommandResult for FlameComparison {
@@ -76,7 +76,7 @@ fn verdict(comparison: &FlameComparison) -> String {
     format!("{what} took {} before and {} after{}.", cpus(before), cpus(after), most.unwrap_or_default())
 }
 
-/// CPUs' worth of time: 0.25 is a quarter of a CPU.
+/// CPU time in CPUs: 0.25 is a quarter of a CPU.
 fn cpus(worth: f64) -> String {
     if worth.abs() < LEAST { "0 CPUs".to_owned() } else { format!("{worth:.3} CPUs") }
 }

@@ -1,4 +1,4 @@
-//! The verdict of a profile: a sentence, and what to do about it.
+//! The verdict of a profile: a sentence, and advice.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use linerate_trace::flame::spots::{self, HotSpot};
 use crate::document::Tone;
 use crate::render::format::percent;
 
-/// A smaller share of packet processing is not worth a verdict.
+/// The least share of packet processing for a verdict.
 const LEAST: f64 = 0.05;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FlameVerdict {
     pub(super) sentence: String,
-    /// What to do; may be empty.
+    /// The advice; may be empty.
     pub(super) advice: String,
     pub(super) tone: Tone,
-    /// Whether it is about lock waits, which are then printed first.
+    /// Whether the verdict is about lock waits, which are then printed first.
     pub(super) of_locks: bool,
 }
 
@@ -28,8 +28,8 @@ impl FlameVerdict {
         Self { sentence: sentence.into(), advice: String::new(), tone: Tone::Plain, of_locks: false }
     }
 
-    /// Lock waits if they are large, because they are pure loss, and samples miss those with interrupts off; else the largest
-    /// hot spot.
+    /// The verdict is about lock waits if they are large, because they are pure loss, and samples
+    /// miss waits with interrupts off. Otherwise it is about the largest hot spot.
     pub(super) fn new(result: &FlameResult) -> Self {
         let Some(profile) = &result.profile else {
             return result
@@ -93,7 +93,7 @@ impl FlameVerdict {
     }
 }
 
-/// The finding of doctor about its cause, in brackets.
+/// Doctor's finding about the cause, in brackets.
 fn finding(spot: &HotSpot) -> String {
     spot.finding.as_ref().map_or_else(String::new, |id| format!(" ({id})"))
 }
@@ -124,18 +124,18 @@ fn nothing_hot(result: &FlameResult) -> String {
     }
 }
 
-/// Spinning as a share of the time in which CPUs were busy.
+/// Time in lock waits as a share of the time in which CPUs were busy.
 pub(super) fn spinning_share(contention: &LockContention, profile: &StackProfile) -> Option<f64> {
     let samples: u64 = profile.cpus.iter().map(|cpu| cpu.samples).sum();
     let cpus = profile.cpus.len() as f64;
-    // CPUs that sleep are not sampled; those samples that are idle are no busy time either.
+    // Sleeping CPUs are not sampled, and idle samples are no busy time.
     let asked = f64::from(profile.frequency_hz) * profile.seconds * cpus;
     let busy = profile.busy() as f64 / asked.max(samples as f64).max(1.0);
     let spinning = contention.spinning_ns as f64 / 1e9 / (contention.seconds * cpus);
     (busy > 0.0 && spinning.is_finite()).then(|| (spinning / busy).min(1.0))
 }
 
-/// The hot spot in which most time is waited.
+/// The hot spot with the most waiting time.
 fn most_spinning(contention: &LockContention) -> Option<&str> {
     let mut by_spot: BTreeMap<&str, u64> = BTreeMap::new();
     for waited in &contention.locks {

@@ -8,17 +8,17 @@ use crate::render::format::{cpu_list, grouped, percent, time_span};
 
 /// The uncertainty of a share of this number of samples; empty if it is small.
 pub(super) fn share_uncertainty(samples: u64) -> String {
-    /// With this many, two standard deviations are three points at most.
+    /// With this number of samples, two standard deviations are about three points.
     const MANY: u64 = 1_000;
     if samples == 0 || samples >= MANY {
         return String::new();
     }
-    // Two standard deviations of a half, which has the largest.
+    // Two standard deviations of a share of one half, which has the largest deviation.
     let points = 100.0 / (samples as f64).sqrt();
     format!("so each share may be off by {points:.0} points")
 }
 
-/// The cost of sampling, in a sentence without its end.
+/// The cost of sampling, as a sentence without its end.
 pub(super) fn own(profile: &StackProfile, with_locks: bool) -> String {
     let locks = if with_locks { "; the cost of tracing locks is not included" } else { "" };
     match &profile.own {
@@ -32,7 +32,7 @@ pub(super) fn own(profile: &StackProfile, with_locks: bool) -> String {
     }
 }
 
-/// What was sampled: `CPUs 0-1 for 10.0 s at 999 Hz, by the CPU clock`.
+/// The sampled CPUs, time and frequency: `CPUs 0-1 for 10.0 s at 999 Hz, by the CPU clock`.
 pub(super) fn sampled(profile: &StackProfile) -> String {
     let cpus: Vec<u32> = profile.cpus.iter().map(|cpu| cpu.cpu).collect();
     let event = match &profile.event {

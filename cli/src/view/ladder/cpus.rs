@@ -1,4 +1,4 @@
-//! Who had the CPUs in the first and in the last step.
+//! The users of the CPUs in the first and in the last step.
 
 use linerate_lab::ladder::cpu_use::{CpuShares, CpuUse};
 use linerate_lab::ladder::report::LadderReport;

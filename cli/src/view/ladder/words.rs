@@ -13,7 +13,7 @@ use crate::render::format;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StepCaveat {
     pub(crate) kind: String,
-    /// The evidence, as first given.
+    /// The evidence, in its first form.
     pub(crate) detail: String,
     /// Steps with exactly this evidence.
     pub(crate) steps: Vec<String>,
@@ -73,7 +73,7 @@ pub(crate) fn caveats(envelope: &Envelope<LadderReport>) -> Vec<StepCaveat> {
 }
 
 impl StepCaveat {
-    /// Where it applies: `whole run`, `steps baseline, xps`.
+    /// The scope of the caveat: `whole run`, `steps baseline, xps`.
     pub(crate) fn scope(&self) -> String {
         let mut parts = Vec::new();
         if self.whole_run {
@@ -100,7 +100,7 @@ pub(crate) fn verdict_name(verdict: ComparisonVerdict) -> &'static str {
     }
 }
 
-/// The interval of a ratio where it is known: `1.19–1.30`.
+/// The interval of a ratio if it is known: `1.19–1.30`.
 pub(crate) fn ratio_interval(ratio: &RatioInterval) -> Option<String> {
     let (low, high) = ratio.low.zip(ratio.high)?;
     Some(format!("{low:.2}–{high:.2}"))
@@ -111,7 +111,7 @@ pub(crate) fn is_lower_bound(step: &StepReport) -> bool {
     step.warnings.iter().any(|warning| warning.kind == WarningKind::GeneratorBound)
 }
 
-/// Whether a step was measured and then taken back by the policy.
+/// Whether a step was measured and then undone by the policy.
 pub(crate) fn was_reverted(report: &LadderReport, step: &StepReport) -> bool {
     step.applied && !step.kept && report.config.policy != KeepPolicy::KeepAll
 }
@@ -122,17 +122,17 @@ pub(crate) fn was_interrupted(envelope: &Envelope<LadderReport>) -> bool {
     envelope.warnings.iter().any(|warning| warning.kind.as_deref() == Some(interrupted))
 }
 
-/// The first step with a rate: what the others are held against.
+/// The first step with a rate, which is the base of comparisons.
 fn first_measured(report: &LadderReport) -> Option<(&StepReport, RateEstimate)> {
     measured(report).next()
 }
 
-/// The step with the highest rate; of equals the lower one.
+/// The step with the highest rate; of equal steps, the first.
 pub(crate) fn fastest(report: &LadderReport) -> Option<(&StepReport, RateEstimate)> {
     measured(report).reduce(|best, next| if next.1.median > best.1.median { next } else { best })
 }
 
-/// The best step against the first one measured, one or two sentences.
+/// Compares the best step with the first measured step, in one or two sentences.
 pub(crate) fn best(report: &LadderReport) -> String {
     let Some(((first, first_rate), (best, best_rate))) = first_measured(report).zip(fastest(report)) else {
         return "No step was measured.".to_owned();
@@ -167,8 +167,8 @@ pub(crate) fn best(report: &LadderReport) -> String {
     sentence
 }
 
-/// The gain of the fastest step over the first: by alternation where the two were compared so, else of their
-/// medians.
+/// The gain of the fastest step over the first: from alternation if these two steps were
+/// alternated, otherwise from their medians.
 pub(crate) fn gain(report: &LadderReport) -> Option<(&StepReport, f64)> {
     let ((first, first_rate), (best, best_rate)) = first_measured(report).zip(fastest(report))?;
     let ratio =
@@ -189,7 +189,7 @@ fn measured(report: &LadderReport) -> impl Iterator<Item = (&StepReport, RateEst
         .filter(|(_, rate)| rate.median.is_finite())
 }
 
-/// What the figures of a lab are of; nothing to say for a bench with a real link.
+/// The limits of a lab's figures; `None` for a testbed with a real link and separate CPUs.
 pub(crate) fn lab_caveat(report: &LadderReport) -> Option<String> {
     let shared = report.testbed.shares_cpus;
     let cpus = report.testbed.generator.as_ref().map(|generator| format::cpu_list(&generator.cpus));
@@ -270,7 +270,8 @@ fn plural(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", format::grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// The sentence with every figure replaced, so that two that differ in their figures compare equal.
+/// The sentence with every figure replaced, so that sentences that differ only in figures are
+/// equal.
 fn without_figures(detail: &str) -> String {
     let mut key = String::with_capacity(detail.len());
     let mut characters = detail.chars().peekable();

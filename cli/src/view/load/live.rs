@@ -5,7 +5,7 @@ use linerate_load::{SlotInterval, SlotOutcome};
 
 use crate::render::format;
 
-/// Shows intervals on standard error as they come.
+/// Shows intervals on standard error when they end.
 pub(crate) struct LiveIntervals {
     on: bool,
     headed: bool,
@@ -32,7 +32,7 @@ impl LiveIntervals {
         eprintln!("{}", line(interval, self.unanswered));
     }
 
-    /// Shows a line of its own.
+    /// Shows a separate line.
     pub(crate) fn note(&mut self, text: &str) {
         if self.on {
             eprintln!("{text}");

@@ -13,7 +13,7 @@ use crate::document::{
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{self, percent, rate, rate_range, time_span};
 
-/// The closer charts show rates up to this share away from the capacity.
+/// The closer charts show rates up to this distance from the capacity.
 const NEAR: f64 = 0.08;
 
 impl CommandResult for SearchReport {
@@ -130,7 +130,7 @@ fn samples(found: &SearchReport) -> impl Iterator<Item = (&'static str, &Capacit
     std::iter::once(("neighbourhood", &found.capacity.neighbourhood)).chain(searches)
 }
 
-/// Loss and latency against the rate offered, all rates and those near the capacity.
+/// Loss and latency by the offered rate: all rates, and those near the capacity.
 fn charts(found: &SearchReport) -> Vec<LineChart> {
     let probes: Vec<&ProbeResult> = samples(found).flat_map(|(_, search)| &search.slots).collect();
     if probes.is_empty() {

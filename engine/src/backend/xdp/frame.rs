@@ -1,6 +1,7 @@
-//! Requests in Ethernet frames, and turning one into its reply where it lies.
+//! Requests in Ethernet frames, and their conversion into replies in the same frame.
 //!
-//! Pure: bytes in, bytes out. The program in the kernel has looked at a frame before, but nothing here relies on it.
+//! Pure functions of bytes. The BPF program has checked a frame before, but this code does not rely
+//! on it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -23,11 +24,11 @@ pub(super) struct FrameLayout {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestChecksum {
-    // Correct, or left out where IPv4 allows it.
+    // Correct, or absent, which IPv4 allows.
     Fine,
-    // That of the pseudo header alone: the sender left the rest to a device, but the packet never
-    // passed one because it stayed on this machine (`CHECKSUM_PARTIAL`, include/linux/skbuff.h;
-    // drivers/net/veth.c passes such packets on as they are).
+    // The sum of the pseudo header only: the sender left the rest to a device, but the packet never
+    // passed a device because it stayed on this machine (`CHECKSUM_PARTIAL`,
+    // include/linux/skbuff.h; drivers/net/veth.c passes such packets on unchanged).
     Unfinished,
     Wrong,
 }
@@ -117,7 +118,7 @@ impl FrameLayout {
         }
     }
 
-    /// The sum over the pseudo header of a datagram of `length` bytes, which is the same both ways.
+    /// The sum over the pseudo header of a datagram of `length` bytes, the same in both directions.
     #[inline]
     fn pseudo_header_sum(self, frame: &[u8], length: usize) -> u64 {
         let addresses = if self.ipv6 {
@@ -129,8 +130,8 @@ impl FrameLayout {
         sum(addresses) + rest
     }
 
-    /// Makes the headers those of a reply whose payload, `length` bytes, is in its place. Returns the bytes of the frame
-    /// to send. The caller has seen to it that it has room.
+    /// Turns the headers into those of a reply with `length` bytes of payload, which is already in
+    /// place. Returns the bytes of the frame to send. The caller ensures that the frame has room.
     #[inline]
     pub(super) fn make_reply(self, frame: &mut [u8], length: usize) -> usize {
         let (ip, udp) = (self.ip, self.udp_offset());
@@ -140,7 +141,8 @@ impl FrameLayout {
         target.swap_with_slice(source);
         if self.ipv6 {
             let header = &mut frame[ip..ip + IPV6];
-            // Version; neither traffic class nor flow label, which would be the client's.
+            // Version. Traffic class and flow label are zero, because those in the frame are the
+            // client's.
             header[..4].copy_from_slice(&[0x60, 0, 0, 0]);
             header[4..6].copy_from_slice(&(datagram as u16).to_be_bytes());
             header[7] = HOPS;
@@ -196,7 +198,7 @@ impl FrameLayout {
     }
 }
 
-/// Where a request in a frame came from, and to which address.
+/// The source and destination of a request in a frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameAddresses {
     source: [u8; 16],
@@ -207,7 +209,7 @@ pub(crate) struct FrameAddresses {
 }
 
 impl FrameAddresses {
-    /// Who sent it. A link-local address comes with the interface, as a socket has it.
+    /// The sender. A link-local address includes the interface, as with a socket.
     pub(crate) fn source(&self) -> SocketAddr {
         match address(self.source, self.ipv6) {
             IpAddr::V4(v4) => (v4, self.port).into(),
@@ -218,12 +220,12 @@ impl FrameAddresses {
         }
     }
 
-    /// The address it was sent to.
+    /// The address to which the request was sent.
     pub(crate) fn destination(&self) -> IpAddr {
         address(self.destination, self.ipv6)
     }
 
-    /// Index of the interface it came by.
+    /// Index of the interface on which the request arrived.
     pub(crate) fn interface(&self) -> u32 {
         self.interface
     }

@@ -49,7 +49,8 @@ struct AttachedInterface {
     program: XskProgram,
 }
 
-// Sets up all interfaces that it can, and adds the reasons for others to `fallbacks`. `None` if there is no interface.
+// Sets up all interfaces that it can, and adds the reasons for other interfaces to `fallbacks`.
+// `None` if there is no interface.
 pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) -> Option<OpenedXdp> {
     let all = |why| Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why };
     let chosen = interface::interfaces()
@@ -195,7 +196,7 @@ fn attach(
         _ => told("the hardware address", error),
     })?;
     let mtu = device.mtu().map_err(|error| told("the MTU", error))?;
-    // Drivers without this request usually have one queue; the stack serves others.
+    // Drivers without this request usually have one queue; the stack serves other queues.
     let queues = device.receive_queues().unwrap_or(1).max(1);
     let asked = program::RedirectRule { targets, mac, longest_frame: frame_bytes - HEADROOM, queues };
     let program = XskProgram::attach(&asked, name, device.index, wanted.settings.mode)?;
@@ -302,8 +303,9 @@ fn allocate_umem(frames: usize, frame_bytes: u32, cpu: Option<u32>) -> io::Resul
         .unwrap_or_else(|_| Err(io::Error::other("the thread that maps it ended")))
 }
 
-// Longest wait for queues that other sockets have. The kernel releases the queue of a closed socket later, from a work queue
-// (net/xdp/xsk_buff_pool.c, xp_put_pool), and a server may restart immediately.
+// Longest wait for queues that other sockets use. The kernel releases the queue of a closed socket
+// later, from a work queue (net/xdp/xsk_buff_pool.c, xp_put_pool), and a server may restart
+// immediately.
 const BUSY: Duration = Duration::from_secs(1);
 
 struct SocketRefusal {
@@ -357,7 +359,7 @@ fn bind(
         let time = std::time::Duration::from_micros(settings.busy_poll_us.into());
         socket.busy_poll(time, settings.busy_poll_budget).map_err(at("turn busy polling on"))?;
     }
-    // Both only affect speed.
+    // Both calls only affect speed.
     let _ = socket.send_all_at_once(settings.frames);
     let _ = socket.enlarge_send_buffer(SEND_BUFFER);
     let zero_copy = settings.zero_copy && settings.mode == XdpMode::Driver;

@@ -111,8 +111,9 @@ impl XskQueue {
                 Ok(()) => break,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // EAGAIN: that many were enough for a call. EBUSY: the device dropped one (net/xdp/xsk.c,
-                    // __xsk_generic_xmit). Without progress the rest waits for the next time.
+                    // EAGAIN: the call sent as many frames as it may. EBUSY: the device dropped a
+                    // frame (net/xdp/xsk.c, __xsk_generic_xmit). Without progress the other frames
+                    // wait for the next time.
                     Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS) if left < before => {}
                     Some(libc::ENXIO | libc::EBADF) => {
                         self.gone = true;

@@ -20,7 +20,7 @@ use crate::sys::single::send_message;
 use crate::sys::stamp;
 use crate::sys::xsk::XdpDescriptor;
 
-/// Rounds with frames between two looks at the socket.
+/// Rounds with frames between two checks of the socket.
 const ROUNDS: u32 = 16;
 
 // Busy polls without a packet before the worker sleeps.

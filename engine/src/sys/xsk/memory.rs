@@ -62,7 +62,7 @@ impl Umem {
         Some((unsafe { std::slice::from_raw_parts_mut(self.area.add(start), room) }, length as usize))
     }
 
-    /// Has the CPU fetch the beginning of a packet that is looked at soon.
+    /// Prefetches the beginning of a packet that is processed soon.
     #[inline]
     pub(crate) fn prefetch(&self, at: u64) {
         #[cfg(target_arch = "x86_64")]

@@ -133,7 +133,7 @@ impl<T: Copy> ProducerRing<T> {
         self.next.wrapping_sub(self.consumed)
     }
 
-    /// Puts an entry in, where there is room.
+    /// Adds an entry; false if the ring is full.
     #[inline]
     pub(crate) fn push(&mut self, entry: T) -> bool {
         if self.room(1) == 0 {
@@ -190,7 +190,7 @@ impl<T: Copy> ConsumerRing<T> {
         Self { shared, next: 0, produced: 0 }
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     #[inline]
     pub(crate) fn available(&mut self) -> u32 {
         // Acquire: the kernel wrote the entries before it moved its index.

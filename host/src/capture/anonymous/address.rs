@@ -1,4 +1,4 @@
-//! Stand-ins of addresses.
+//! Replacements for addresses.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -31,7 +31,7 @@ impl AddressAliases {
         replaced
     }
 
-    /// An address, alone or before a port.
+    /// The replacement for an address, with or without a port.
     fn word(&mut self, word: &str) -> Option<String> {
         if let Some(mac) = mac(word) {
             return Some(self.mac(mac));
@@ -112,7 +112,7 @@ impl AddressAliases {
         }
         let next = u32::try_from(self.mac.len()).unwrap_or(u32::MAX).saturating_add(1);
         let [a, b, c, d] = self.mac.entry(mac).or_insert(next).to_be_bytes();
-        // The second bit means locally administered.
+        // The second bit marks a locally administered address.
         shown([2, 0, a, b, c, d])
     }
 }

@@ -149,8 +149,7 @@ impl RateReader<'_> {
     }
 }
 
-/// Qdiscs by transmit queue: those below an `mq`, whose children are numbered from 1 in
-/// hexadecimal.
+/// Qdiscs by transmit queue: the children of an `mq`, which are numbered from 1 in hexadecimal.
 fn of_queues(pulse: Option<&InterfacePulse>) -> BTreeMap<u32, &crate::stage::transmit::QdiscState> {
     let all = pulse.and_then(|pulse| pulse.disciplines.value()).into_iter().flatten();
     let of_queue = |item: &crate::stage::transmit::QdiscState| {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::input::SnapshotInput;
 
 pub(super) struct InterruptRates {
-    // By interrupt: rate, and the CPU that handled most of them.
+    // Per interrupt: rate, and the CPU that handled most of its interrupts.
     of_vectors: BTreeMap<u32, (f64, Option<u32>)>,
     // Rate per CPU; `None` without an earlier reading.
     of_cpus: Option<BTreeMap<u32, f64>>,

@@ -1,5 +1,4 @@
-//! The site of a finding: the places that it would change, and those that its text and evidence
-//! name.
+//! The sites of a finding: items that it would change, and items that its text and evidence name.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +8,7 @@ use crate::{Finding, PacketPath, StageName};
 
 use crate::live::picture::{FindingSite, LiveFinding};
 
-/// A finding with more sites of one kind belongs to the whole path.
+/// A finding with more queues and CPUs than this is shown at their interfaces.
 const MOST: usize = 16;
 
 pub(super) fn found(path: &PacketPath, finding: &Finding) -> LiveFinding {

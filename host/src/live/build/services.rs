@@ -10,7 +10,8 @@ use super::input::SnapshotInput;
 use crate::live::growth::rate;
 use crate::live::picture::{ServiceSnapshot, SocketSnapshot};
 
-// The UDP services of the path, without ephemeral ports unless named.
+// The UDP services of the path. Services on ephemeral ports are left out unless the user named
+// them.
 pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
     let sockets = &readings.path.socket;
     if let Some(why) = sockets.services.why().or(readings.now.sockets.why()) {

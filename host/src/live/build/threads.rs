@@ -1,4 +1,4 @@
-//! Threads that serve sockets: their CPU time, and their place relative to the packets.
+//! Threads that serve sockets: their CPU time, and their CPU relative to the packets.
 
 use crate::stage::thread::{ServingThread, TICKS_PER_SECOND, TaskStat};
 use crate::{CpuSet, Known};
@@ -38,7 +38,7 @@ pub(super) fn all(
     Known::Value(threads)
 }
 
-/// CPUs on which packets meet the network stack, by activity.
+/// CPUs on which packets enter the network stack, by activity.
 fn with_packets(cpus: &[CpuSnapshot]) -> CpuSet {
     let takes = |cpu: &&CpuSnapshot| {
         cpu.packets_share.is_some_and(|share| share >= LEAST_SHARE)

@@ -1,4 +1,4 @@
-//! When to read the whole host again.
+//! Decides when to read the whole host again.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use crate::{Host, PacketPath, Scope};
 /// Age at which a full reading is repeated.
 const USUAL_AGE: Duration = Duration::from_secs(10);
 
-// Full readings use at most one part in this many of a CPU, unless interfaces change.
+// Full readings use at most 1/200 of a CPU, unless interfaces change.
 const LEAST_PART_OF_A_CPU: u32 = 200;
 
-// Client sockets come and go all the time, so they cause a full reading at most this often.
+// Client sockets open and close all the time, so they cause a full reading at most this often.
 const SOONEST: Duration = Duration::from_secs(3);
 
 pub(super) struct FullReading {
@@ -27,7 +27,7 @@ impl FullReading {
     }
 }
 
-/// CPU time of the calling thread. On a busy machine this is much less than the time that passed.
+/// CPU time of the calling thread. On a busy machine this is much less than the elapsed time.
 fn cpu_time() -> Duration {
     let ran = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let (seconds, nanoseconds) = (u64::try_from(ran.tv_sec), u32::try_from(ran.tv_nsec));
@@ -45,7 +45,7 @@ pub(super) struct ReadingPlan {
     /// All interface names.
     names: Option<Vec<String>>,
     sockets: BTreeSet<u64>,
-    /// Processes with their number of threads.
+    /// Processes with their numbers of threads.
     processes: Vec<(u32, Option<u32>)>,
 }
 
@@ -80,8 +80,8 @@ impl ReadingPlan {
         self.at.elapsed()
     }
 
-    // Whether a full reading is due: interfaces changed, or sockets and threads did and the
-    // minimum interval is over, or the last one is too old.
+    // Whether a full reading is due: interfaces changed, or sockets or threads changed and the
+    // minimum interval is over, or the last reading is too old.
     pub(super) fn is_due(&mut self, host: &Host, scope: &Scope, pulse: &CounterSample) -> bool {
         let affordable = self.cpu_time.saturating_mul(LEAST_PART_OF_A_CPU);
         let age = self.age();

@@ -1,4 +1,4 @@
-//! Removed items are shown as removed for some seconds.
+//! Snapshots show removed items for some seconds.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::live::picture::{InterfaceSnapshot, ServiceSnapshot, Snapshot, SocketS
 /// Seconds.
 const SHOWN: f64 = 5.0;
 
-/// Items of the last snapshot, and when they were removed.
+/// Items of the last snapshot, and the times at which they were removed.
 #[derive(Debug, Default)]
 pub(super) struct RecentlyRemoved {
     interfaces: Vec<(InterfaceSnapshot, Option<Instant>)>,
@@ -18,7 +18,7 @@ pub(super) struct RecentlyRemoved {
 }
 
 impl RecentlyRemoved {
-    /// Adds recently removed items to a snapshot. An interface that the user named stays for good.
+    /// Adds recently removed items to a snapshot. An interface that the user named always stays.
     pub(super) fn keep(&mut self, snapshot: &mut Snapshot, at: Instant, scope: &Scope) {
         let asked_for = |item: &InterfaceSnapshot| scope.interfaces.contains(&item.interface);
         for name in &scope.interfaces {
@@ -76,7 +76,7 @@ fn has(service: &ServiceSnapshot, socket: &SocketSnapshot) -> bool {
     service.sockets.iter().any(|other| other.inode == socket.inode)
 }
 
-/// Adds recently removed items to `there`, after `gone` has marked them.
+/// Adds recently removed items to `there`, marked by `gone`.
 fn merge<T>(
     known: &mut Vec<(T, Option<Instant>)>,
     there: &mut Vec<T>,
@@ -84,7 +84,7 @@ fn merge<T>(
     (same, gone): (impl Fn(&T, &T) -> bool, impl Fn(&T, f64) -> T),
     stays: impl Fn(&T) -> bool,
 ) {
-    // Keep only the removed items that are shown.
+    // Keep only the removed items that are still shown.
     let mut next: Vec<(T, Option<Instant>)> = there.iter().map(|item| (gone(item, 0.0), None)).collect();
     for (item, since) in known.drain(..) {
         if next.iter().any(|(other, left)| left.is_none() && same(other, &item)) {

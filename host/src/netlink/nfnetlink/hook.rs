@@ -83,7 +83,7 @@ pub(crate) fn hooks(interfaces: &[&str]) -> io::Result<Vec<NetfilterHook>> {
     of_device.into_iter().next().map_or(Ok(hooks), Err)
 }
 
-// Nothing if the kernel has no such hook or the device was removed.
+// No error if the kernel has no such hook or the device was removed.
 fn at_device(interface: &str, hook: (u32, &str), hooks: &mut Vec<NetfilterHook>) -> Option<io::Error> {
     let error = at(NETDEV, hook, Some(interface), hooks).err()?;
     let absent = [libc::EPROTONOSUPPORT, libc::EOPNOTSUPP, libc::ENODEV];
@@ -111,7 +111,7 @@ fn at(
     Ok(())
 }
 
-/// The answer does not contain the hook: the caller knows it.
+/// The answer does not contain the hook; the caller fills it in.
 pub(crate) fn function(body: &[u8]) -> io::Result<NetfilterHook> {
     let (family, attributes) = parts(body)?;
     let told = |kind| attribute(attributes, kind).map(text);

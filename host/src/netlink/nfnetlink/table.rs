@@ -59,8 +59,8 @@ pub struct BaseChain {
     pub hook: String,
 }
 
-// Rules are counted by the uses of their chains, so that a ruleset of many thousand rules need not
-// be read.
+// Rules are counted from the use counts of their chains, so that it is not necessary to read a
+// ruleset of many thousand rules.
 pub(crate) fn tables() -> io::Result<Vec<NftTable>> {
     let none = RequestAttributes::default();
     let mut tables = Vec::new();

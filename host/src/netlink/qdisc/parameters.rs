@@ -150,7 +150,7 @@ impl QdiscParameter {
     }
 }
 
-// The microseconds to write so that the kernel then reports these.
+// The microseconds to write, so that the kernel then reports `microseconds`.
 fn codel_time(microseconds: u32) -> u32 {
     let kept = (u64::from(microseconds) * 1000).div_ceil(1024);
     u32::try_from((kept * 1024).div_ceil(1000)).unwrap_or(microseconds)

@@ -1,5 +1,5 @@
 //! One rule at the end of a chain: `present`, `absent`, or `no table` if the table is also missing.
-//! It is found by its text, not by its position.
+//! The rule is found by its text, not by its position.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::setting::value::SettingValue;
 use crate::sys::iptables::{IpFamily, IptablesTable};
 use crate::{Host, HostError};
 
-// Options that would make another command of it (iptables(8)).
+// Options that would turn the rule into another command (iptables(8)).
 const COMMANDS: [&str; 18] = [
     "--append",
     "--delete",

@@ -1,4 +1,4 @@
-//! A whole table, as `iptables-save` prints it without comments; nothing for one without rules.
+//! A whole table, as `iptables-save` prints it without comments; nothing for a table without rules.
 //! Counters restart.
 
 use std::io;
@@ -10,7 +10,7 @@ use crate::setting::value::SettingValue;
 use crate::sys::iptables::IpFamily;
 use crate::{Host, HostError};
 
-/// In place of tables that others created in nftables, iptables-nft prints this.
+/// iptables-nft prints this for tables that other programs created in nftables.
 const FOREIGN: &str = "incompatible";
 
 pub(in crate::setting) struct IptablesDump<'a> {
@@ -105,8 +105,8 @@ impl Knob for IptablesDump<'_> {
     }
 }
 
-/// Without comments, which contain the time; empty for a table without rules, user chains and other
-/// policies than accept.
+/// Removes comments, which contain the time. Empty for a table without rules and user chains whose
+/// policies are all accept.
 fn plain(saved: &str) -> String {
     let lines: Vec<&str> =
         saved.lines().filter(|line| !line.starts_with('#') || line.contains(FOREIGN)).collect();

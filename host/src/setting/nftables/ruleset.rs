@@ -1,7 +1,7 @@
 //! Rulesets as text: whether two are equivalent, and whether one contains only the expected rules.
 //!
-//! nft prints a layout of its own: newlines for semicolons, sets sorted and single elements without
-//! braces, priorities by name, default policies. Counters keep counting.
+//! nft prints rulesets in its own layout: newlines instead of semicolons, sorted sets, single
+//! elements without braces, priorities by name, default policies. Counters keep counting.
 
 use std::fmt;
 
@@ -63,14 +63,14 @@ pub(super) fn same(one: &str, other: &str) -> bool {
         }
 }
 
-// Whether it is this table and nothing else.
+// Whether the text is this table and nothing else.
 pub(super) fn is_only(text: &str, family: NftFamily, table: &str) -> bool {
     let Some(parts) = parse(text) else { return false };
     !includes(&parts)
         && matches!(tables(&parts).as_deref(), Some([(found, name)]) if *found == family && name == table)
 }
 
-// Whether it is tables and nothing else.
+// Whether the text is tables and nothing else.
 pub(super) fn is_tables(text: &str) -> bool {
     parse(text).is_some_and(|parts| !includes(&parts) && tables(&parts).is_some())
 }
@@ -106,7 +106,7 @@ fn tables(parts: &[RulesetPart]) -> Option<Vec<(NftFamily, String)>> {
     Some(tables)
 }
 
-// Whether it would read another file.
+// Whether the text would include another file.
 fn includes(parts: &[RulesetPart]) -> bool {
     parts.iter().any(|part| match part {
         RulesetPart::Word(word) => word == "include",
@@ -238,7 +238,7 @@ fn set(inside: &[RulesetPart]) -> Option<Vec<Vec<RulesetPart>>> {
     Some(split)
 }
 
-// A priority as a number (nft(8); not for family bridge, which nft prints as written).
+// A priority as a number (nft(8); not for family bridge, whose priorities nft prints as written).
 fn priority(words: &[String]) -> Option<i32> {
     let base = |word: &str| match word {
         "raw" => Some(-300),

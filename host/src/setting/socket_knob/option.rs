@@ -20,7 +20,7 @@ const RECEIVE_LOCK: libc::c_int = 2;
 const PATH_MTU: [&str; 6] = ["dont", "want", "do", "probe", "interface", "omit"];
 
 // The kernel rounds up to `SOCK_MIN_RCVBUF` (net/sock.h, Linux 6.18), which depends on the size of
-// its structures and has never been larger.
+// its structures and has never been larger than this.
 const LARGEST_MINIMUM: u32 = 8192;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl SocketKnob {
     pub(crate) const ALL: [Self; 4] =
         [SocketKnob::IncomingCpu, SocketKnob::BusyPoll, SocketKnob::ReceiveBuffer, SocketKnob::PathMtu];
 
-    /// For people.
+    /// The name in messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             SocketKnob::IncomingCpu => "incoming CPU",
@@ -59,7 +59,7 @@ impl SocketKnob {
         }
     }
 
-    /// For captures.
+    /// The name in captures.
     pub(super) fn key(self) -> &'static str {
         match self {
             SocketKnob::IncomingCpu => "incoming_cpu",
@@ -84,7 +84,7 @@ pub(super) enum OptionValue {
 }
 
 impl OptionValue {
-    /// The error says which values are valid.
+    /// The error describes the valid values.
     pub(super) fn parse(knob: SocketKnob, text: &str) -> Result<Self, &'static str> {
         // The kernel reads an int.
         let number = |text: &str| text.parse::<u32>().ok().filter(|number| i32::try_from(*number).is_ok());
@@ -113,7 +113,7 @@ impl OptionValue {
         }
     }
 
-    // As the kernel rounds it: it doubles half of a buffer's size (`__sock_set_rcvbuf` of
+    // Rounds as the kernel does: it doubles half of a buffer's size (`__sock_set_rcvbuf` of
     // net/core/sock.c).
     pub(super) fn rounded(self) -> Self {
         match self {
@@ -122,7 +122,7 @@ impl OptionValue {
         }
     }
 
-    /// Whether a write succeeded if the other is read after it.
+    /// Whether a write of this value succeeded if `found` is read after it.
     pub(super) fn took(self, found: Self) -> bool {
         match (self, found) {
             (OptionValue::Buffer { bytes, asked }, OptionValue::Buffer { bytes: found, asked: as_found })
@@ -134,7 +134,7 @@ impl OptionValue {
         }
     }
 
-    /// Whether an interrupted write may have left the other: the lock is removed last.
+    /// Whether an interrupted write of this value may have left `found`: the lock is removed last.
     pub(super) fn passes(self, found: Self) -> bool {
         let OptionValue::Buffer { bytes, .. } = self else { return false };
         OptionValue::Buffer { bytes, asked: true }.took(found)
@@ -199,7 +199,7 @@ impl fmt::Display for OptionValue {
     }
 }
 
-// Which buffers the process requested; `None` before Linux 5.14.
+// The buffers whose size the process requested; `None` before Linux 5.14.
 fn lock(socket: &impl AsFd) -> io::Result<Option<libc::c_int>> {
     match word(socket, libc::SOL_SOCKET, SO_BUF_LOCK) {
         Ok(lock) => Ok(Some(lock)),
@@ -218,7 +218,7 @@ fn write_buffer(socket: &impl AsFd, bytes: u32, asked: bool, largest: Option<u32
     }
     let forced = set_word(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half);
     match forced {
-        // Without the privilege: up to the limit of every process.
+        // Without the privilege, sizes up to the limit for all processes are possible.
         Err(error)
             if error.raw_os_error() == Some(libc::EPERM)
                 && largest.is_some_and(|largest| bytes / 2 <= largest) =>
@@ -236,8 +236,8 @@ fn write_buffer(socket: &impl AsFd, bytes: u32, asked: bool, largest: Option<u32
     }
 }
 
-/// The option of path MTU discovery. For a dual-stack socket it is that of IPv4, which alone has an
-/// ID in every packet; that of IPv6 stays as it is.
+/// The option of path MTU discovery. A dual-stack socket uses the IPv4 option, because only IPv4
+/// has an ID in every packet; its IPv6 option stays unchanged.
 fn path_mtu(socket: &impl AsFd) -> io::Result<(libc::c_int, libc::c_int)> {
     let v4 = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
     match word(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)? {

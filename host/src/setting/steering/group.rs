@@ -21,7 +21,7 @@ pub(super) enum GroupSteering {
     None,
     /// linerate's program.
     Ours(Box<SteeringMaps>),
-    /// Another program, by description.
+    /// A description of another program.
     Foreign(String),
 }
 
@@ -31,7 +31,7 @@ pub(super) struct GroupMembers {
     owners: DescriptorOwners,
 }
 
-/// By cookie. `ENOENT` without any.
+/// Sockets by cookie. `ENOENT` if there are none.
 pub(super) fn sockets(
     (namespace, protocol, local): (u64, SocketProtocol, SocketAddr),
 ) -> io::Result<BTreeMap<u64, DiagSocket>> {
@@ -93,8 +93,8 @@ impl GroupMembers {
         self.sockets.keys().copied()
     }
 
-    // Number of interfaces its sockets are bound to, no interface counted as one. There are at
-    // least this many groups.
+    // Number of different interfaces that its sockets are bound to; unbound sockets count as one
+    // more. There are at least this many groups.
     pub(super) fn bindings(&self) -> usize {
         let mut indices: Vec<u32> = self.sockets.values().map(|socket| socket.interface_index).collect();
         indices.sort_unstable();
@@ -140,7 +140,8 @@ impl GroupMembers {
     }
 }
 
-/// Sockets and groups are listed in the calling thread's network namespace.
+/// Fails in another network namespace, because the kernel lists only the sockets and groups of the
+/// calling thread's namespace.
 fn must_be_in(namespace: u64) -> io::Result<()> {
     let here = u64::from(crate::bpf::network_namespace()?);
     if here == namespace {

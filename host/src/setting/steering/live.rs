@@ -19,7 +19,7 @@ const SPARE_PLACES: u32 = 64;
 const RELEASE: Duration = Duration::from_secs(2);
 
 pub(super) enum SteeringFailure {
-    // It would not work, or another program steers the group.
+    // The change would not work, or another program steers the group.
     Reason(String),
     Io(io::Error),
 }
@@ -30,7 +30,7 @@ impl From<io::Error> for SteeringFailure {
     }
 }
 
-/// As text.
+/// Reads the steering as text.
 pub(super) fn read(group: &ReuseportGroup) -> io::Result<String> {
     let sockets = sockets(group.key()).map_err(explained)?;
     match steering(group.protocol, &sockets).map_err(explained)? {
@@ -87,14 +87,15 @@ pub(super) fn release(group: &ReuseportGroup) -> Result<(), SteeringFailure> {
     let members = GroupMembers::of(group.address(), sockets);
     let socket = members.any().map_err(explained)?;
     detach(socket.as_fd()).map_err(explained)?;
-    // The kernel removes them later, and until then they can be in no other program's map.
+    // The kernel removes the sockets later, and until then they cannot be in the map of another
+    // program.
     for place in program.sockets()?.into_keys() {
         program.take_out(place)?;
     }
     Ok(())
 }
 
-/// Why another program is left alone.
+/// The reason why another program is left alone.
 pub(super) fn foreign(name: &str) -> String {
     let name = match name {
         "classic-by-cpu" => "classic, by CPU",
@@ -125,7 +126,7 @@ fn check(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringF
     Ok(())
 }
 
-/// The program is complete before it is attached in one step.
+/// The program gets its sockets and table before it is attached in one step.
 fn attach(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringFailure> {
     let number = u32::try_from(members.cookies().count()).map_err(io::Error::other)?;
     let (loaded, mut program) =

@@ -1,4 +1,4 @@
-//! A table in the layout of the program: one row per CPU, then the sockets they refer to.
+//! A table in the layout of the program: one row per CPU, then the sockets that the rows refer to.
 
 use std::collections::BTreeMap;
 

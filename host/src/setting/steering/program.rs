@@ -21,8 +21,8 @@ static OBJECT: &[u8] =
 // replaces.
 const ANY_LENGTH: u32 = 1 << 12;
 
-// Connection IDs and clients that are remembered, the most recently used. An entry takes some 100
-// bytes.
+// Number of connection IDs and clients that are remembered (the most recently used). An entry has
+// about 100 bytes.
 const REMEMBERED: u32 = 1 << 17;
 
 // Nothing is pinned: the maps exist as long as the program, which exists as long as it is
@@ -32,7 +32,7 @@ pub(super) struct SteeringMaps {
     tables: ArrayOfMaps<MapData, Array<MapData, Entry>>,
     chosen: PerCpuArray<MapData, u64>,
     hashed: PerCpuArray<MapData, u64>,
-    /// One entry where IDs are not followed.
+    /// Has one entry if IDs are not followed.
     ids: MapData,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct SteeringMaps {
 pub(super) struct LoadedSteering(Ebpf);
 
 impl SteeringMaps {
-    /// Loads a program for this many sockets, without sockets and table.
+    /// Loads a program for this many sockets. It has no sockets and no table yet.
     pub(super) fn load(places: u32, follows_quic_ids: bool) -> io::Result<(LoadedSteering, Self)> {
         let mut loader = EbpfLoader::new();
         let follow = u8::from(follows_quic_ids);
@@ -64,8 +64,8 @@ impl SteeringMaps {
         Ok((LoadedSteering(object), program))
     }
 
-    // The maps of the program with this id. `None` if it is not linerate's, even if it has the
-    // same name.
+    // The maps of the program with this id. `None` if it is not linerate's program, even if it has
+    // the same name.
     pub(super) fn of(id: u32) -> io::Result<Option<Self>> {
         let mut maps = FoundMaps::default();
         for map in maps_of(id)? {
@@ -98,7 +98,7 @@ impl SteeringMaps {
         Ok(found)
     }
 
-    /// Restarts the counter of the place.
+    /// Puts a socket into a place and restarts the counter of the place.
     pub(super) fn put(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let zeros = vec![0; possible_cpus()?.len()];
         let zeros = PerCpuValues::try_from(zeros)?;
@@ -110,7 +110,7 @@ impl SteeringMaps {
         socket_array::take_out(self.array(), place)
     }
 
-    /// The active table; empty before the first.
+    /// The active table; empty before the first table is set.
     pub(super) fn table(&self) -> io::Result<Vec<Entry>> {
         let table = match self.tables.get(&0, 0) {
             Ok(table) => table,
@@ -131,12 +131,12 @@ impl SteeringMaps {
         self.tables.set(0, &table, 0).map_err(bpf::error)
     }
 
-    /// Packets of the socket at a place, by CPU.
+    /// Packets for the socket at a place, by CPU.
     pub(super) fn chosen(&self, place: u32) -> io::Result<BTreeMap<u32, u64>> {
         by_cpu(&self.chosen.get(&place, 0).map_err(bpf::error)?)
     }
 
-    /// Packets left to the hash, by CPU.
+    /// Packets left to the kernel's hash, by CPU.
     pub(super) fn hashed(&self) -> io::Result<BTreeMap<u32, u64>> {
         by_cpu(&self.hashed.get(&0, 0).map_err(bpf::error)?)
     }
@@ -147,13 +147,13 @@ impl SteeringMaps {
 }
 
 impl LoadedSteering {
-    /// Attaches it to the group of this socket, in place of any other.
+    /// Attaches the program to the group of this socket. It replaces any other program.
     pub(super) fn attach(mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         loaded(&mut self.0)?.attach(socket).map_err(bpf::error)
     }
 }
 
-// Detaches the program of a socket's group, whichever it is (Linux 5.3).
+// Detaches any program of a socket's group (Linux 5.3).
 pub(super) fn detach(socket: BorrowedFd<'_>) -> io::Result<()> {
     SkReuseport::detach(socket).map_err(bpf::error)
 }
@@ -178,7 +178,7 @@ fn maps_of(id: u32) -> io::Result<Vec<u32>> {
             }
             Ok(_) => {}
             Err(error) => match bpf::error(error) {
-                // It was removed meanwhile.
+                // The map was removed in the meantime.
                 error if error.raw_os_error() == Some(libc::ENOENT) => {}
                 error => return Err(error),
             },
@@ -187,7 +187,7 @@ fn maps_of(id: u32) -> io::Result<Vec<u32>> {
     Err(io::Error::from_raw_os_error(libc::ENOENT))
 }
 
-/// Without zeros.
+/// Counts by CPU, without zeros.
 fn by_cpu(values: &PerCpuValues<u64>) -> io::Result<BTreeMap<u32, u64>> {
     let each = possible_cpus()?.into_iter().zip(values.iter().copied());
     Ok(each.filter(|(_, packets)| *packets > 0).collect())

@@ -8,23 +8,22 @@ use std::str::FromStr;
 use crate::netlink::sock_diag::SocketProtocol;
 
 /// The sockets (cookies) for the packets of each CPU. Several sockets of one CPU share its flows by
-/// hash. The kernel's hash decides for CPUs that are not in the table, and if their sockets are
-/// closed.
+/// hash. The kernel's hash decides for CPUs that are not in the table or whose sockets are closed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SteeringTable {
     pub by_cpu: BTreeMap<u32, Vec<u64>>,
-    /// Whether a QUIC client stays with its socket when its address changes: packets go by the
-    /// connection ID where it is known.
+    /// Whether a QUIC client stays with its socket when its address changes: known connection IDs
+    /// decide the socket of a packet.
     pub follows_quic_ids: bool,
 }
 
 impl SteeringTable {
-    /// Sockets of several CPUs are repeated.
+    /// Sockets of several CPUs occur several times.
     pub fn cookies(&self) -> impl Iterator<Item = u64> {
         self.by_cpu.values().flatten().copied()
     }
 
-    /// With the sockets of each CPU in ascending order.
+    /// The table with the sockets of each CPU in ascending order.
     pub(super) fn sorted(mut self) -> Self {
         self.by_cpu.values_mut().for_each(|cookies| cookies.sort_unstable());
         self

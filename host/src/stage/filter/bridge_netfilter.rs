@@ -32,7 +32,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let is_bridge = |name: &str| network.port(name).is_some_and(|port| port.kind == PortKind::Bridge);
     let bridged = |port: &&VirtualPort| port.master.as_deref().is_some_and(is_bridge);
     let ports: Vec<&VirtualPort> = network.ports.iter().filter(bridged).collect();
-    // What a machine sends is received by its port; packets for it left by the port.
+    // A port receives the packets that its machine sends, and sends the packets for its machine.
     let rate =
         |port: &&VirtualPort, name| view.rate(|path| path.virtual_network.port(&port.interface)?.total(name));
     let rates = ports.iter().flat_map(|port| ["rx_packets", "tx_packets"].map(|name| rate(port, name)));

@@ -37,8 +37,8 @@ fn number(path: &str, text: Result<String, HostError>) -> Known<u64> {
 }
 
 /// Counters by name, summed over CPUs: a line of names, then one line of hexadecimal numbers per
-/// CPU. The names differ between kernels; `entries` repeats the total in each line, and is left
-/// out.
+/// CPU. The names differ between kernels. `entries` is left out, because each line repeats the
+/// total.
 pub(crate) fn statistics(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let (_, names) = lines.next().ok_or("empty")?;
@@ -59,7 +59,7 @@ pub(crate) fn statistics(text: &str) -> Result<BTreeMap<String, u64>, String> {
     if sums.is_empty() { Err("no line of a CPU".to_owned()) } else { Ok(sums) }
 }
 
-/// Counters of packets; `early_drop` counts entries that made room for others.
+/// Counters of packets; `early_drop` counts entries that were removed to make room for new ones.
 const COUNTED: [(&str, CountedUnit); 4] = [
     ("drop", CountedUnit::PacketsLost),
     ("insert_failed", CountedUnit::PacketsLost),

@@ -1,4 +1,4 @@
-//! Packets dropped by rules, which the kernel does not count by name.
+//! Packets that rules drop; the kernel has no named counter for them.
 
 use super::FilterState;
 use crate::PacketPath;
@@ -24,7 +24,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
 
 const RECEIVED: &str = "Ip.InReceives";
 
-/// Counters of the fates of packets that IP received.
+/// Counters that account for packets that IP received.
 const ACCOUNTED: [&str; 10] = [
     "Ip.InDelivers",
     "Ip.ForwDatagrams",
@@ -38,8 +38,8 @@ const ACCOUNTED: [&str; 10] = [
     "TcpExt.IPReversePathFilter",
 ];
 
-/// Packets per second below which nothing is reported: two files are read one after the other, and
-/// some multicast packets without a member are not counted anywhere.
+/// Packets per second below which nothing is reported, because two files are read one after the
+/// other, and some multicast packets without a member are not counted anywhere.
 const FEWEST: f64 = 20.0;
 
 /// Share of received packets that a service is likely to notice.
@@ -83,7 +83,7 @@ fn command(view: &HostView<'_>) -> String {
     }
 }
 
-/// Received packets that no counter accounts for. Only the growth of this number has a meaning.
+/// Received packets that no counter accounts for. Only the growth of this number is meaningful.
 fn unaccounted(path: &PacketPath) -> Option<i128> {
     let count = |name: &str| path.route.snmp(name).map(i128::from);
     let mut rest = count(RECEIVED)?;

@@ -10,7 +10,7 @@ use crate::setting::{NftFamily, SettingValue};
 use crate::stage::socket::ServiceSockets;
 use crate::stage::{HostView, PacketPath};
 
-/// Share of the table from which on a burst of new flows fills it.
+/// Fill level of the table above which a burst of new flows fills it.
 const NEARLY_FULL: f64 = 0.9;
 
 /// Packets, or packets per second, below which a loss is not reported.
@@ -19,7 +19,7 @@ const FEWEST_LOST: f64 = 0.5;
 /// Name of the table that excludes a service's packets from tracking.
 const TABLE: &str = "linerate_notrack";
 
-/// Commands for more services would be a list, not a remedy.
+/// With more services than this there are no commands, because a long list is not a remedy.
 const MOST_PORTS: usize = 8;
 
 pub(in crate::stage) const RULE: Rule = Rule {
@@ -79,8 +79,9 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     vec![remedy(matched, filter, &ports)]
 }
 
-/// Whether entries are the only sign of tracking, and no rule is left that could request it:
-/// entries outlive the last rule by minutes. Since Linux 4.10 nothing is tracked then.
+/// Whether entries are the only sign of tracking, and no rule is left that could request it.
+/// Entries outlive the last rule by minutes, but since Linux 4.10 the kernel tracks nothing without
+/// such a rule.
 fn only_old_entries(view: &HostView<'_>) -> bool {
     let filter = &view.now.filter;
     let hooks = filter.hooks.value().into_iter().flatten();
@@ -113,8 +114,8 @@ fn fullness(conntrack: &ConntrackState) -> Option<f64> {
     (max > 0).then(|| count as f64 / max as f64)
 }
 
-/// Whether there are rules at the hook of `notrack` rules, so that these packets may be exempt
-/// already: the rules themselves are not read.
+/// Whether there are rules at the hook of `notrack` rules, which may exempt these packets already:
+/// the rules themselves are not read.
 fn perhaps_exempt(filter: &FilterState) -> bool {
     let raw = |table: &super::IptablesTableState| {
         table.name == "raw" && table.content.value().is_none_or(|content| content.rules > 0)

@@ -34,7 +34,7 @@ impl IrqState {
     }
 }
 
-/// Several separated by commas for a shared interrupt.
+/// Handler names by interrupt; a shared interrupt has several, separated by commas.
 pub fn names(host: &Host) -> Known<BTreeMap<u32, String>> {
     let names =
         |lines: BTreeMap<u32, InterruptLine>| lines.into_iter().map(|(irq, line)| (irq, line.name)).collect();
@@ -77,9 +77,9 @@ struct VectorSource<'a> {
     tells_managed: bool,
 }
 
-/// The device of an interface with respect to its interrupts.
+/// Properties of an interface's device that matter for its interrupts.
 struct IrqDevice {
-    /// On its bus.
+    /// The name on its bus.
     name: Option<String>,
     /// Whether it is on a bus whose devices have no interrupt of their own.
     shares_interrupts: bool,
@@ -114,7 +114,8 @@ impl VectorSource<'_> {
             Err(_) if self.host.list(&path).is_ok() => self.slot(&path),
             Err(_) => return None,
         };
-        // USB devices use the controller's interrupts; those of Hyper-V channels have no number.
+        // USB devices use the controller's interrupts; interrupts of Hyper-V channels have no
+        // number.
         let bus = self.host.read_link(&format!("{path}/subsystem")).unwrap_or_default();
         let shares_interrupts = matches!(bus.rsplit('/').next(), Some("usb" | "vmbus"));
         Some(IrqDevice { name, shares_interrupts })
@@ -166,8 +167,8 @@ impl VectorSource<'_> {
                 .map(|(irq, _)| *irq)
                 .collect()
         };
-        // A device with several interfaces has the vectors of all; names distinguish them, if they
-        // contain one.
+        // A device with several interfaces has the vectors of all of them. The names of vectors
+        // distinguish them if they contain the name of an interface.
         let named: BTreeSet<u32> = irqs
             .iter()
             .copied()
@@ -221,7 +222,8 @@ impl VectorSource<'_> {
         }
     }
 
-    /// An empty hint is none (Linux 2.6.35, kernel/irq/proc.c, `irq_affinity_hint_proc_show`).
+    /// An empty hint means no hint (Linux 2.6.35, kernel/irq/proc.c,
+    /// `irq_affinity_hint_proc_show`).
     fn hint(&self, irq: u32) -> Known<Option<CpuSet>> {
         Known::from(self.mask(irq, "affinity_hint")).map(|cpus| Some(cpus).filter(|cpus| !cpus.is_empty()))
     }

@@ -15,7 +15,7 @@ use crate::{Host, Known};
 /// name has at most 15 bytes.
 const GOOGLE: &str = "google_guest_ag";
 
-/// Scripts that ran once leave no trace and are not found.
+/// Scripts that ran once leave no trace and cannot be found.
 pub(super) fn observe(host: &Host) -> Known<Vec<IrqOwner>> {
     let running = match processes(host) {
         Known::Value(running) => running,
@@ -26,7 +26,7 @@ pub(super) fn observe(host: &Host) -> Known<Vec<IrqOwner>> {
     Known::Value(owners)
 }
 
-/// Adds the tools as evidence, and as first command one that makes them leave these interrupts
+/// Adds the tools as evidence, and a first command that makes irqbalance leave these interrupts
 /// alone.
 pub(super) fn told(mut matched: RuleMatch, path: &PacketPath, irqs: &[u32]) -> RuleMatch {
     for owner in path.irq.owners.value().into_iter().flatten() {
@@ -41,7 +41,7 @@ pub(super) fn told(mut matched: RuleMatch, path: &PacketPath, irqs: &[u32]) -> R
 
 impl IrqOwner {
     /// The command that makes irqbalance leave these interrupts alone from its next start on;
-    /// `None` if it already does, and for other tools.
+    /// `None` if irqbalance already leaves them alone, and for other tools.
     pub fn ban_command(&self, irqs: &[u32]) -> Option<String> {
         (self.name == "irqbalance").then(|| irqbalance::ban(self, irqs)).flatten()
     }

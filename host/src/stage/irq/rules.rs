@@ -32,7 +32,7 @@ fn with_vectors(matched: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {
     matched.evidence_by("CPUs by vector", shown, "/proc/irq/*/effective_affinity_list or smp_affinity")
 }
 
-/// Adds the changes that spread the vectors well.
+/// Adds the changes that spread the vectors over CPUs.
 fn fix_by_spread(matched: RuleMatch, path: &PacketPath, interface: &str) -> RuleMatch {
     match spread::plan(path, interface) {
         Some(plan) => fix(matched, path, interface, &plan),
@@ -40,7 +40,8 @@ fn fix_by_spread(matched: RuleMatch, path: &PacketPath, interface: &str) -> Rule
     }
 }
 
-/// Adds the changes that move each vector according to `plan`, and the other tools that set them.
+/// Adds the changes that move each vector according to `plan`, and the other tools that set
+/// affinities.
 fn fix(mut matched: RuleMatch, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> RuleMatch {
     let moved: Vec<(&IrqVector, u32)> = path
         .irq

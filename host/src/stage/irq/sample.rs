@@ -17,7 +17,7 @@ pub(in crate::stage) struct SampleMachine<'a> {
     /// The CPU of each receive queue's vector; empty for a virtual interface.
     pub vectors: &'a [u32],
     pub hints: Option<&'a [u32]>,
-    /// RPS of each receive queue, empty for none. Missing queues have none.
+    /// RPS of each receive queue, empty if off. It is off for missing queues.
     pub rps: &'a [&'a str],
     pub files: &'a [(&'a str, &'a str)],
 }

@@ -1,4 +1,4 @@
-//! The queue and the interface of a vector, derived from the name its driver gave it.
+//! The queue and the interface of a vector, derived from the name that the driver gave it.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServedQueues {
@@ -14,11 +14,11 @@ pub(crate) enum ServedQueues {
     None,
 }
 
-/// How to recognize the vectors of an interface.
+/// Names by which to recognize the vectors of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VectorNames<'a> {
     pub interface: &'a str,
-    /// On its bus: `virtio2`, `0000:81:00.0`; `None` without a device.
+    /// The name on its bus: `virtio2`, `0000:81:00.0`; `None` without a device.
     pub device: Option<&'a str>,
 }
 
@@ -54,7 +54,7 @@ impl VectorNames<'_> {
     }
 }
 
-/// Whether `text` contains `word`, not as part of a longer name.
+/// Whether `text` contains `word` as a whole word.
 pub(crate) fn contains_word(text: &str, word: &str) -> bool {
     let part_of_name = |letter: char| letter.is_ascii_alphanumeric();
     !word.is_empty()
@@ -84,7 +84,7 @@ fn words(text: &str) -> Vec<&str> {
 fn by_words(words: &[&str]) -> ServedQueues {
     let number = |word: &&str| word.parse::<u32>().ok();
     match words {
-        // i40e's vector of the flow director polls a queue of its own.
+        // i40e's vector of the flow director polls its own queue.
         _ if words.contains(&"fdir") => ServedQueues::None,
         // All queues of a virtio device on one vector (drivers/virtio/virtio_pci_common.c).
         [.., "virtqueues"] => ServedQueues::Whole,

@@ -55,7 +55,7 @@ fn far(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     Some(nearer(matched, view, link, near_cpus))
 }
 
-/// The CPUs that poll its receive queues; `None` unless all are known.
+/// The CPUs that poll the receive queues of the interface; `None` unless all CPUs are known.
 fn napi_cpus(view: &HostView<'_>, link: &LinkState) -> Option<CpuSet> {
     let queues = *link.receive_queues.value()?;
     let each = (0..queues).map(|queue| view.now.napi_cpus(&link.interface, queue));
@@ -63,7 +63,7 @@ fn napi_cpus(view: &HostView<'_>, link: &LinkState) -> Option<CpuSet> {
     each.map(|sets| sets.into_iter().flat_map(CpuSet::into_iter).collect())
 }
 
-/// Moves each receive queue's vector to a CPU of the node, in turn.
+/// Moves the vector of each receive queue to a CPU of the node, in turn.
 fn nearer(mut matched: RuleMatch, view: &HostView<'_>, link: &LinkState, near: &CpuSet) -> RuleMatch {
     let vectors = view.now.irq.vectors(&link.interface).iter();
     let receiving = vectors.filter(|vector| vector.receive_queue.is_some());

@@ -28,8 +28,8 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.link.iter().filter_map(|link| on(link, service)).collect()
 }
 
-/// The UDP service to judge on a host that does little else: one that the user named and that does
-/// not accept merged datagrams, or any on a host that receives almost only UDP.
+/// The UDP service to check on a host that does little else: a service that the user named and that
+/// does not accept merged datagrams, or any such service on a host that receives almost only UDP.
 fn service<'a>(view: &HostView<'a>) -> Option<&'a ServiceSockets> {
     let services = view.now.socket.services();
     // Sockets can request merged datagrams since Linux 5.0.
@@ -49,13 +49,13 @@ fn service<'a>(view: &HostView<'a>) -> Option<&'a ServiceSockets> {
     }
     /// Datagrams per second below which the saving is negligible.
     const LITTLE: f64 = 10_000.0;
-    // If the receiver of the datagrams is known, a DHCP client's socket does not matter.
+    // If it is known which service receives the datagrams, a DHCP client's socket does not matter.
     let some_matter = services.iter().any(|service| view.matters(service));
     let mut judged = services.iter().filter(|service| !some_matter || view.matters(service));
     (load.udp >= LITTLE && load.udp >= 10.0 * load.tcp).then(|| judged.find(plain)).flatten()
 }
 
-/// Per second.
+/// Packets per second.
 struct PacketLoad {
     udp: f64,
     tcp: f64,

@@ -1,9 +1,9 @@
-//! Names of drivers for packets that their NIC loses.
+//! Names that drivers use for packets that their NIC loses.
 //!
-//! From get_ethtool_stats and get_strings of each driver in the kernel (drivers/net, Linux 3.10 to
-//! 6.18).
+//! The names come from get_ethtool_stats and get_strings of each driver in the kernel (drivers/net,
+//! Linux 3.10 to 6.18).
 
-/// Why a packet ended in the NIC or its driver.
+/// The reason why the NIC or its driver lost a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LossReason {
     /// The ring of a receive queue had no free descriptor: its CPU did not return any in time.
@@ -18,7 +18,7 @@ pub(super) enum LossReason {
     Allowance(&'static str),
 }
 
-/// A loss counter: alternative names, of which the first present one counts. A star stands for
+/// A loss counter with alternative names. The first name that is present counts. A star stands for
 /// digits; such counters are added up.
 pub(super) struct LossCounterNames {
     pub(super) names: &'static [&'static str],
@@ -52,8 +52,8 @@ const DRIVERS: &[(&[&str], &[LossCounterNames])] = &[
         &[counted(NoBuffer, &["alloc_rx_page_failed"]), counted(NoBuffer, &["alloc_rx_buff_failed"])],
     ),
     (
-        // rx_no_buffer_count of these is not a loss: a frame without a descriptor waits in the
-        // NIC's buffer.
+        // rx_no_buffer_count of these drivers is not a loss: a frame without a descriptor waits in
+        // the NIC's buffer.
         &["igb", "igc"],
         &[
             counted(RingDry, &["rx_queue_*_drops"]),
@@ -203,7 +203,7 @@ const DRIVERS: &[(&[&str], &[LossCounterNames])] = &[
 ];
 
 impl LossReason {
-    /// Follows a colon in a sentence.
+    /// The text for a sentence, after a colon.
     pub(super) fn text(self) -> String {
         match self {
             RingDry => "no descriptor was free in the ring".into(),

@@ -1,4 +1,4 @@
-//! Packets lost in the NIC: the reason, whether longer rings would help, and limits of clouds.
+//! Packets lost in the NIC: the reason, the effect of longer rings, and limits of clouds.
 
 use super::LinkState;
 use super::loss_names::LossReason;
@@ -73,7 +73,7 @@ fn hardware_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.link.iter().filter(|link| link.is_up()).filter_map(sight).collect()
 }
 
-/// Loss reasons and counter names, largest first: growing ones if any, else all.
+/// Loss reasons and counter names, largest first: growing counters if there are any, otherwise all.
 fn reasons(view: &HostView<'_>, link: &LinkState, counts: fn(LossReason) -> bool) -> String {
     let mut lost: Vec<_> = losses(link)
         .into_iter()
@@ -109,7 +109,8 @@ fn with_evidence(
     matched
 }
 
-/// Above this share the CPU does not keep up on average, and a longer ring would only lose more.
+/// Above this share the CPU is too slow on average, so a longer ring would only lose more
+/// packets.
 const MORE_THAN_BURSTS: f64 = 0.01;
 
 fn ring_small(view: &HostView<'_>) -> Vec<RuleMatch> {

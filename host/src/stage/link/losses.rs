@@ -1,4 +1,5 @@
-//! Losses of an interface by reason: from the driver's counters if known, else from the kernel's.
+//! Losses of an interface by reason: from the driver's counters if known, otherwise from the
+//! kernel's.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use crate::stage::{HostView, PacketPath};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LossCounter {
-    /// With a star if counters of several queues were added up.
+    /// Has a star if counters of several queues were added up.
     pub(super) name: &'static str,
     pub(super) reason: LossReason,
     /// Packets since the driver was loaded.
@@ -31,11 +32,11 @@ pub(super) struct LossRate {
     pub(super) severity: Severity,
 }
 
-/// From this share on a rate is not sustained: the limit of capacity measurements.
+/// With this share or more, a rate is not sustained: the limit of capacity measurements.
 const LOSS_BOUND: f64 = 1e-3;
 /// Below this, losses are isolated peaks.
 const PEAKS: f64 = 1e-5;
-/// Below this, a sum since boot means nothing.
+/// Below this, a sum since boot has no meaning.
 const NOTHING: f64 = 1e-7;
 
 /// All known losses, including zeros.
@@ -67,7 +68,7 @@ fn of_its_driver(link: &LinkState) -> Vec<LossCounter> {
     found.collect()
 }
 
-/// The sum of the counters with this name; a star stands for digits. `None` without any.
+/// The sum of the counters with this name; a star stands for digits. `None` without such a counter.
 fn sum(statistics: &BTreeMap<String, u64>, name: &str) -> Option<u64> {
     let Some((start, end)) = name.split_once('*') else { return statistics.get(name).copied() };
     let below = statistics.range(start.to_owned()..).take_while(|(found, _)| found.starts_with(start));
@@ -131,7 +132,7 @@ fn received(link: &LinkState) -> Option<u64> {
 }
 
 impl LossRate {
-    /// For a sentence: `451,300 packets/s`.
+    /// The amount for a sentence: `451,300 packets/s`.
     pub(super) fn amount(&self) -> String {
         match self.per_second {
             Some(rate) => format!("{} packets/s", amount::rate(rate)),
@@ -139,7 +140,7 @@ impl LossRate {
         }
     }
 
-    /// With the share: `451,300 packets/s, 56 % of what arrives`.
+    /// The amount with its share: `451,300 packets/s, 56 % of what arrives`.
     pub(super) fn amount_and_share(&self) -> String {
         let arrives = if self.per_second.is_some() { "arrives" } else { "arrived" };
         let share = self.share.map(|share| format!(", {} of what {arrives}", percent(share)));

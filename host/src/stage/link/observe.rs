@@ -8,8 +8,8 @@ use crate::{Host, HostError, Known};
 
 const INTERFACES: &str = "/sys/class/net";
 
-/// The named interfaces, or those with a device, or without any, all that are up except the
-/// loopback.
+/// The interfaces that the scope names. Otherwise those with a device, or if there are none, all
+/// that are up except the loopback.
 pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
     if !scope.interfaces.is_empty() {
         let mut names: Vec<&String> = scope.interfaces.iter().filter(|name| is_name(name)).collect();
@@ -29,7 +29,8 @@ pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
     }
 }
 
-/// Whether it can be the name of an interface, not a path. `bonding_masters` is a file there.
+/// Whether the text can be the name of an interface, not a path. `bonding_masters` is a file in the
+/// same directory.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains('/') && name != "bonding_masters"
 }
@@ -98,7 +99,7 @@ fn device(files: &Known<Option<Vec<String>>>, driver: &Known<Option<LinkDriver>>
     }
 }
 
-/// As ethtool reports it. Before Linux 5.17 a driver could omit that; sysfs has its name.
+/// The driver as ethtool reports it. Before Linux 5.17 a driver could omit its name; sysfs has it.
 fn driver(
     host: &Host,
     interface: &str,
@@ -120,8 +121,8 @@ fn driver(
     }
 }
 
-/// The kernel refuses to report the speed of an interface that is down (EINVAL), and reports -1 if
-/// the driver does not know it (net/core/net-sysfs.c), older kernels as an unsigned number of 32 or
+/// For an interface that is down, the kernel returns EINVAL. If the driver does not know the speed,
+/// it reports -1 (net/core/net-sysfs.c), and older kernels report -1 as an unsigned number of 32 or
 /// 16 bits.
 fn speed(host: &Host, base: &str) -> Known<Option<u64>> {
     const MEGABIT: u64 = 1_000_000;
@@ -139,8 +140,8 @@ fn speed(host: &Host, base: &str) -> Known<Option<u64>> {
     }
 }
 
-/// A virtio device has no node of its own; its PCI device has. The file exists only with
-/// CONFIG_NUMA, and is -1 if the firmware did not report a node.
+/// A virtio device has no node, but its PCI device has. The file exists only with CONFIG_NUMA, and
+/// is -1 if the firmware did not report a node.
 fn node(
     host: &Host,
     base: &str,
@@ -171,14 +172,14 @@ fn node(
     }
 }
 
-/// Such as `0000:01:00.0`.
+/// Whether the text is like `0000:01:00.0`.
 fn is_pci_address(bus: &str) -> bool {
     bus.split_once(':').is_some_and(|(domain, rest)| {
         !domain.is_empty() && rest.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
     }) && bus.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
 }
 
-/// The queues in use: sysfs has a directory for each.
+/// The queues in use: sysfs has a directory per queue.
 fn queues(host: &Host, base: &str) -> (Known<u32>, Known<u32>) {
     match host.list(&format!("{base}/queues")) {
         Ok(names) => {
@@ -272,7 +273,7 @@ fn parsed<T: std::str::FromStr>(host: &Host, path: &str, expected: &str) -> Know
     }
 }
 
-/// The part of a text that fits on a line.
+/// The beginning of a text, short enough for a line.
 fn shortened(text: &str) -> String {
     text.trim().chars().take(40).collect()
 }

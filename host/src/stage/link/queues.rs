@@ -1,4 +1,4 @@
-//! Whether the number of receive queues suits the CPUs.
+//! Compares the number of receive queues with the CPUs.
 
 use super::{ChannelCounts, DeviceKind, LinkState};
 use crate::finding::{Rule, RuleMatch};
@@ -51,7 +51,7 @@ fn below_cpus(view: &HostView<'_>) -> Vec<RuleMatch> {
     interfaces(view).filter_map(|(link, queues)| below_of(view, link, queues, cpus?)).collect()
 }
 
-/// Cores, which are worth a queue, and CPUs. Two hardware threads of a core are worth one queue.
+/// Cores and CPUs. One queue per core is useful, also if the core has two hardware threads.
 #[derive(Clone, Copy)]
 struct QueueCpus {
     cores: u32,
@@ -123,7 +123,7 @@ fn matched(
         QueueRoom::Full => "its device offers no more",
         QueueRoom::Fixed => "its driver does not let that be changed",
     };
-    // RPS is the remedy here, and it is set.
+    // RPS is the remedy, and it is already set.
     if rps_is_set(view, link)? {
         return None;
     }
@@ -160,7 +160,7 @@ fn room(link: &LinkState, queues: u32, wanted: u32) -> Option<QueueRoom> {
     (offered(now) <= queues).then_some(QueueRoom::Full)
 }
 
-/// Whether RPS is set on any queue; `None` unless all are known.
+/// Whether RPS is set on any queue; `None` unless the CPUs of all queues are known.
 fn rps_is_set(view: &HostView<'_>, link: &LinkState) -> Option<bool> {
     let rps = view.now.softirq.rps.iter().find(|rps| rps.interface == link.interface)?;
     let queues = rps.queues.value()?;
@@ -169,7 +169,7 @@ fn rps_is_set(view: &HostView<'_>, link: &LinkState) -> Option<bool> {
     known.map(|sets| sets.into_iter().any(|set| set))
 }
 
-/// Whether the interface receives a good part of a queue's capacity, or the user named a service
+/// Whether the interface receives a large part of a queue's capacity, or the user named a service
 /// that was not idle.
 fn matters(view: &HostView<'_>, link: &LinkState) -> bool {
     let idle = traffic::is_quiet_now(view, &link.interface);
@@ -180,10 +180,10 @@ fn is_named(view: &HostView<'_>) -> bool {
     view.now.socket.services().iter().any(|service| service.named)
 }
 
-/// Whether packets take a good part of the queue's CPU. The best measured queue received 450,000
+/// Whether packets use a large part of the queue's CPU. The best measured queue received 450,000
 /// packets per second.
 fn is_busy(view: &HostView<'_>, link: &LinkState) -> bool {
-    /// Packets per second, measured; and as an average since boot, which includes nights.
+    /// Packets per second, between two readings; and on average since boot, which includes nights.
     const BUSY: f64 = 50_000.0;
     const BUSY_ON_AVERAGE: f64 = 10_000.0;
     let packets = |link: &LinkState| link.totals.value().and_then(|totals| totals.get("rx_packets").copied());

@@ -2,7 +2,7 @@
 
 use crate::{Host, Known};
 
-/// The asset tag of Azure machines, not of others on Hyper-V.
+/// The asset tag of Azure machines. Other machines on Hyper-V do not have it.
 const AZURE_TAG: &str = "7783-7084-3265-9085-8269-3286-77";
 
 pub(super) fn cloud(host: &Host) -> Known<Option<String>> {
@@ -10,7 +10,7 @@ pub(super) fn cloud(host: &Host) -> Known<Option<String>> {
         |name: &str| host.read(&format!("/sys/class/dmi/id/{name}")).map(|text| text.trim().to_owned());
     match read("sys_vendor") {
         Ok(vendor) => {
-            // A machine without this text is not one of the clouds recognized by it.
+            // A machine without this text is not in a cloud that is recognized by it.
             let text = |name: &str| read(name).unwrap_or_default();
             let texts = [text("product_name"), text("chassis_asset_tag"), text("bios_version")];
             Known::Value(named(&vendor, &texts).map(str::to_owned))

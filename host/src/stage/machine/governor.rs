@@ -59,7 +59,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     check,
 };
 
-/// Whether the CPU chooses its own frequency, so that its `powersave` is not the lowest one.
+/// Whether the CPU chooses its own frequency, so that `powersave` does not mean the lowest
+/// frequency.
 fn decides_itself(driver: Option<&str>) -> bool {
     matches!(driver, Some("intel_pstate" | "amd-pstate-epp" | "amd_pstate_epp"))
 }

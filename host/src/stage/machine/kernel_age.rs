@@ -14,7 +14,8 @@ const fn later(major: u32, minor: u32, gives: &'static str, source: &'static str
     KernelChange { major, minor, gives, source }
 }
 
-/// In ascending order. Only changes of the throughput, latency or observability of a UDP service.
+/// In ascending order. Only changes that affect the throughput, latency or observability of a UDP
+/// service.
 const LATER: &[KernelChange] = &[
     later(4, 5, "a program chooses the socket of a reuseport group (SO_ATTACH_REUSEPORT_CBPF)", "socket(7)"),
     later(

@@ -9,8 +9,8 @@ use crate::{CpuSet, Host, Known};
 
 pub(super) const PATH: &str = "/proc/stat";
 
-/// Fields in use: user nice system idle iowait irq softirq steal. The rest is guest time, which is
-/// part of user (proc(5)).
+/// Fields in use: user nice system idle iowait irq softirq steal. The other fields are guest time,
+/// which is part of user (proc(5)).
 const FIELDS: usize = 8;
 
 /// Time since boot in ticks of `USER_HZ`.
@@ -33,7 +33,7 @@ pub struct CpuTimes {
 pub struct CpuTime {
     /// Includes steal. Guest time is part of user time, and not counted twice.
     pub total: u64,
-    /// Time that the hypervisor used for something else while this machine had work.
+    /// Time that the hypervisor used for other work while this machine had work.
     pub steal: u64,
 }
 

@@ -7,7 +7,7 @@ use crate::{Host, Known};
 
 const CONTROL: &str = "/sys/devices/system/cpu/smt/control";
 
-/// Non-idle share of CPU time at which additional hardware threads have work.
+/// Non-idle share of CPU time above which additional hardware threads have work.
 const BUSY: f64 = 0.9;
 
 /// `/sys/devices/system/cpu/smt/control` (Documentation/ABI/testing/sysfs-devices-system-cpu).

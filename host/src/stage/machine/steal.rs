@@ -4,7 +4,7 @@ use super::{CpuTimes, proc_stat};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
-/// Ticks below which a share means nothing: one second of one CPU.
+/// With fewer ticks, a share has no meaning: one second of one CPU.
 const FEWEST_TICKS: u64 = 100;
 
 const NOTABLE: f64 = 0.01;
@@ -49,7 +49,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let (when, severity) = match (before.is_some(), share > HEAVY) {
         (true, true) => ("between the readings", Severity::High),
         (true, false) => ("between the readings", Severity::Medium),
-        // A sum since boot does not show whether the steal goes on.
+        // A sum since boot does not show whether the hypervisor still takes time.
         (false, true) => ("since boot", Severity::Medium),
         (false, false) => ("since boot", Severity::Low),
     };

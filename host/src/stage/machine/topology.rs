@@ -8,7 +8,7 @@ use crate::{CpuSet, Host, Known};
 const NODES: &str = "/sys/devices/system/node";
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// An empty set, as of a node without CPUs, is an empty line. An empty file is an error.
+/// An empty set, such as that of a node without CPUs, is an empty line. An empty file is an error.
 pub(super) fn cpu_list(host: &Host, path: &str) -> Known<CpuSet> {
     match host.read(path) {
         Ok(text) if text.is_empty() => Known::unknown(format!("{path}: empty")),
@@ -41,7 +41,7 @@ pub(super) fn nodes(host: &Host) -> Known<Vec<NumaNode>> {
     Known::Value(nodes)
 }
 
-/// Cores of the online CPUs. The file of one hardware thread lists its siblings.
+/// Cores of the online CPUs. The file of a hardware thread lists its siblings.
 pub(super) fn cores(host: &Host, online: &Known<CpuSet>) -> Known<Vec<CpuSet>> {
     let online = match online {
         Known::Value(online) => online,

@@ -36,7 +36,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let route = &view.now.route;
     let on =
         (route.ip_early_demux.value(), route.udp_early_demux.value()) == (Some(&true), Some(&Some(true)));
-    // A socket alone means nothing: a DHCP client has one, too.
+    // A socket alone is not enough: a DHCP client has one, too.
     let services: Vec<_> = view.udp_services().filter(|service| on && view.matters(service)).collect();
     let Some(service) = services.first() else { return Vec::new() };
     let title = format!(

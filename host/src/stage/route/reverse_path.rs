@@ -8,13 +8,13 @@ use crate::stage::{HostView, PacketPath};
 use crate::{Known, Setting};
 
 /// Since this version, disabling `rp_filter` alone saves the second lookup (fib_validate_source in
-/// net/ipv4/fib_frontend.c, commit 6e617de84e87); before, it also required `accept_local`.
+/// net/ipv4/fib_frontend.c, commit 6e617de84e87). Earlier versions also required `accept_local`.
 const CHEAP_WITHOUT_ACCEPT_LOCAL: (u32, u32) = (4, 15);
 
 const DROPPED: &str = "TcpExt.IPReversePathFilter";
 const RECEIVED: &str = "Ip.InReceives";
 
-/// Share of received packets from which the filter's drops are reported.
+/// Share of received packets above which the filter's drops are reported.
 const NOTABLE_SHARE: f64 = 0.001;
 
 pub(in crate::stage) const VALIDATION: Rule = Rule {
@@ -48,7 +48,7 @@ fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
     if interfaces.is_empty() {
         return Vec::new();
     }
-    // On a router the filter does its work, and at a low rate the second lookup costs nothing.
+    // A router needs the filter, and at a low rate the second lookup costs nothing.
     let forwards = view.now.route.snmp("Ip.Forwarding") == Some(1);
     let idle = view.now.socket.services.value().is_some()
         && !view.udp_services().any(|service| view.matters(service));
@@ -186,8 +186,8 @@ mod tests {
         );
         let evidence = &matches[0].evidence[1];
         assert_eq!((&evidence.value, &evidence.read_from), (&1.into(), &conf("ens1f0", "rp_filter")));
-        let half_mended = check_validation(&HostView::once(&host("4.6.3", "0", "0", "0", 2)));
-        assert_eq!(commands(&half_mended[0]), ["sysctl -w net.ipv4.conf.ens1f0.accept_local=1"]);
+        let half_fixed = check_validation(&HostView::once(&host("4.6.3", "0", "0", "0", 2)));
+        assert_eq!(commands(&half_fixed[0]), ["sysctl -w net.ipv4.conf.ens1f0.accept_local=1"]);
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mended_host_is_left_alone_and_a_router_is_only_told() {
+    fn a_fixed_host_is_left_alone_and_a_router_is_only_told() {
         assert!(check_validation(&HostView::once(&host("4.6.3", "0", "0", "1", 2))).is_empty());
         assert_eq!(
             check_validation(&HostView::once(&host("4.6.3", "1", "1", "0", 1)))[0].severity,

@@ -26,7 +26,7 @@ pub(super) fn table6(host: &Host) -> Known<Option<BTreeMap<String, u64>>> {
     }
 }
 
-/// Counters in pairs of lines, names and values, each with the protocol first: `Udp: InDatagrams
+/// Counters in pairs of lines (names and values) that begin with the protocol: `Udp: InDatagrams
 /// ...`. Negative values (`Tcp.MaxConn`) are left out.
 pub(crate) fn pairs_of_lines(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut counters = BTreeMap::new();
@@ -78,7 +78,7 @@ fn counter(counters: &mut BTreeMap<String, u64>, name: String, value: &str) -> R
     Ok(())
 }
 
-/// Counters of this stage; those of sockets belong to the socket stage.
+/// Counters of this stage; counters of sockets belong to the socket stage.
 const COUNTED: &[(&str, CountedUnit, &str)] = &[
     ("Ip.InReceives", CountedUnit::PacketsIn, SNMP),
     ("Ip.InDelivers", CountedUnit::PacketsOut, SNMP),

@@ -1,4 +1,4 @@
-//! What the receive queues count.
+//! Counters of receive queues.
 
 use crate::counter::{CountedUnit, Counter};
 use crate::stage::PacketPath;

@@ -1,4 +1,4 @@
-//! Counters of queues: from the netdev family if the kernel has them, else from the driver's
+//! Counters of queues: from the netdev family if the kernel has them, otherwise from the driver's
 //! statistics.
 
 use std::collections::BTreeMap;
@@ -66,8 +66,8 @@ pub(crate) fn queue_counts(
     }
 }
 
-/// Whether the interface carried packets: then queues whose counters are all zero do not count
-/// them. A veth counts only packets of NAPI (drivers/net/veth.c, Linux 6.18).
+/// Whether the interface carried packets. If it did, queues whose counters are all zero do not
+/// count packets. A veth counts only packets of NAPI (drivers/net/veth.c, Linux 6.18).
 fn carried(link: &LinkState, direction: QueueDirection) -> bool {
     let name = match direction {
         QueueDirection::Receive => "rx_packets",
@@ -89,8 +89,8 @@ fn kernel_counts(told: &[QueueStatistic]) -> Vec<QueueCounts> {
     told.iter().filter_map(counts).collect()
 }
 
-/// The driver's statistics of the first `most` queues: drivers list unused ones as well (ixgbe
-/// lists as many as the interface could have).
+/// The driver's statistics of the first `most` queues, because drivers also list unused queues
+/// (ixgbe lists as many as the interface could have).
 fn driver_counts(
     interface: &str,
     statistics: &BTreeMap<String, u64>,

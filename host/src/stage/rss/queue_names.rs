@@ -10,8 +10,8 @@ pub(super) enum QueueCounterKind {
     SentPackets,
 }
 
-/// A counter's name: the text before and after the queue's number. Several names for the packets of
-/// one queue, as bnxt has by kind of address, are added up.
+/// A counter's name: the text before and after the queue's number. If the packets of one queue have
+/// several names, such as the address kinds of bnxt, the counters are added up.
 pub(super) struct QueueCounterName {
     pub(super) before: &'static str,
     pub(super) after: &'static str,

@@ -13,7 +13,7 @@ use super::RssState;
 use crate::stage::link::{DeviceKind, LinkState};
 use crate::stage::{HostView, PacketPath};
 
-/// A NIC with several receive queues: virtual interfaces have no RSS.
+/// A NIC with several receive queues. Virtual interfaces have no RSS.
 struct ScaledInterface<'a> {
     link: &'a LinkState,
     rss: &'a RssState,
@@ -46,8 +46,8 @@ impl ScaledInterface<'_> {
         Some(entries)
     }
 
-    /// Queues in use without table entry or rule. `None` if table or rules are unknown, or a rule
-    /// uses a further table.
+    /// Queues in use without a table entry or rule. `None` if table or rules are unknown, or a rule
+    /// uses an RSS context.
     fn missed(&self) -> Option<Vec<u32>> {
         let entries = self.entries()?;
         let rules = self.rss.rules()?;
@@ -58,7 +58,8 @@ impl ScaledInterface<'_> {
         Some((0..self.queues).filter(|queue| !entries.contains_key(queue) && !ruled(queue)).collect())
     }
 
-    /// Whether a queue has more than twice the entries of another, and more than rounding explains.
+    /// Whether a queue has more than twice the entries of another queue, and the difference is not
+    /// due to rounding.
     fn is_uneven(&self) -> Option<bool> {
         let entries = self.entries()?;
         let (fewest, most) = (entries.values().min()?, entries.values().max()?);
@@ -73,7 +74,7 @@ impl ScaledInterface<'_> {
     }
 }
 
-/// The call that reads the table, as evidence names it.
+/// The call that reads the table, for evidence.
 fn table_call(interface: &str) -> String {
     format!("ETHTOOL_GRSSH of {interface}, as ethtool -x {interface} shows it")
 }

@@ -1,4 +1,4 @@
-//! What sockets count.
+//! Counters of sockets.
 
 use super::{HostSockets, ServiceSockets, SocketState};
 use crate::counter::{CountedUnit, Counter};

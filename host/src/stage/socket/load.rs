@@ -1,4 +1,5 @@
-//! Which services are judged: those that the user named, and those with load or losses.
+//! Selects the services that rules check: services that the user named, and services with load or
+//! losses.
 
 use super::{HostSockets, ServiceSockets, SocketProtocol, SocketState};
 use crate::CpuSet;
@@ -9,13 +10,13 @@ use crate::stage::{HostView, PacketPath};
 /// Default of `ip_local_port_range` (inet_init_net in net/ipv4/af_inet.c).
 const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 
-/// CPUs' worth of time from which on a service is judged, between two readings and on average since
+/// CPUs' worth of time above which a service is checked, between two readings and on average since
 /// boot.
 const BUSY_NOW: f64 = 0.2;
 const BUSY_SINCE_BOOT: f64 = 0.02;
 
-/// Packets per second below which the cost of each hardly matters: a microsecond per packet is then
-/// 2 % of a CPU. An average hides peaks.
+/// Packets per second below which a cost per packet hardly matters: a microsecond per packet is
+/// then 2 % of a CPU. An average hides peaks.
 const FEW_NOW: f64 = 20_000.0;
 const FEW_ON_AVERAGE: f64 = 5_000.0;
 
@@ -23,7 +24,7 @@ const UDP_DATAGRAMS: [&str; 4] = ["Udp.InDatagrams", "Udp.InErrors", "Udp6InData
 const IP_PACKETS: [&str; 2] = ["Ip.InReceives", "Ip6InReceives"];
 
 impl HostSockets {
-    /// UDP services, without ephemeral ports unless named.
+    /// UDP services. Services on ephemeral ports are left out unless the user named them.
     pub(crate) fn udp_services(&self) -> impl Iterator<Item = &ServiceSockets> {
         let (first, last) = self.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
         self.services().iter().filter(move |service| {
@@ -38,15 +39,14 @@ impl<'a> HostView<'a> {
         self.now.socket.udp_services()
     }
 
-    /// Whether the user named the service, or it loses packets or uses enough CPU time to be
-    /// judged.
+    /// Whether the user named the service, or it loses packets, or it uses enough CPU time.
     pub(in crate::stage) fn matters(&self, service: &ServiceSockets) -> bool {
         let busy = if self.before.is_some() { BUSY_NOW } else { BUSY_SINCE_BOOT };
         service.named || self.loses(service) || self.cpus_of(service) >= busy
     }
 
-    /// The rate of packets, if they are so few that a cost of each does not matter, and no service
-    /// loses any.
+    /// The packet rate, if it is so low that a cost per packet does not matter, and no service
+    /// loses packets.
     pub(crate) fn light_load(&self, unit: CostUnit) -> Option<Evidence> {
         if self.udp_services().any(|service| self.matters(service) && self.loses(service)) {
             return None;
@@ -69,8 +69,8 @@ impl<'a> HostView<'a> {
         })
     }
 
-    /// Seconds since the youngest service that matters was started, without one since boot. Uptime
-    /// is the host's, while a container counts its packets from its own start.
+    /// Seconds since the youngest service that matters was started; since boot if there is none.
+    /// Uptime is the host's, but a container counts its packets from its own start.
     fn seconds_of_service(&self) -> Option<f64> {
         let watches = &self.now.thread.processes;
         let started = |service: &ServiceSockets| {
@@ -85,7 +85,8 @@ impl<'a> HostView<'a> {
         (seconds > 0.0).then_some(seconds)
     }
 
-    /// Between two readings, or with one reading since its sockets were created.
+    /// Whether it loses packets: between two readings, or with one reading since its sockets were
+    /// created.
     pub(in crate::stage) fn loses(&self, service: &ServiceSockets) -> bool {
         match self.before {
             Some(_) => self.loss_rate(service).is_some_and(|rate| rate > 0.0),
@@ -93,7 +94,7 @@ impl<'a> HostView<'a> {
         }
     }
 
-    /// Per second. `None` without two readings, or if unknown.
+    /// Packets per second. `None` without two readings, or if unknown.
     pub(in crate::stage) fn loss_rate(&self, service: &ServiceSockets) -> Option<f64> {
         service
             .sockets
@@ -102,7 +103,7 @@ impl<'a> HostView<'a> {
             .reduce(|one, other| one + other)
     }
 
-    /// Per second.
+    /// Packets per second.
     pub(in crate::stage) fn socket_loss_rate(&self, socket: &SocketState) -> Option<f64> {
         self.rate(|path| path.socket_of(socket.inode)?.drops)
     }
@@ -130,9 +131,9 @@ impl PacketPath {
             .find(|socket| socket.inode == inode)
     }
 
-    /// CPUs on which packets for a service meet the network stack. `None` if the CPU of one queue
-    /// is unknown, so that no CPU is wrongly reported as without packets, and for a service on the
-    /// loopback, which has no queues.
+    /// CPUs on which packets for a service enter the network stack. `None` if the CPU of any queue
+    /// is unknown, so that no CPU is wrongly reported as without packets. `None` also for a service
+    /// on the loopback, which has no queues.
     pub(in crate::stage) fn receive_cpus(&self, service: &ServiceSockets) -> Option<CpuSet> {
         if service.is_on_loopback() {
             return None;

@@ -25,7 +25,7 @@ pub(super) fn udp_memory(host: &Host) -> Known<Option<UdpMemory>> {
     }
 }
 
-/// From a line such as `UDP: inuse 5 mem 258` (sockstat_seq_show, net/ipv4/proc.c).
+/// Reads a line such as `UDP: inuse 5 mem 258` (sockstat_seq_show, net/ipv4/proc.c).
 fn used_pages(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("UDP:"))?;
     line.split_whitespace().skip_while(|word| *word != "mem").nth(1)?.parse().ok()

@@ -48,7 +48,7 @@ struct ServiceKey {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SocketGroup {
-    /// A reuseport group, whichever processes hold its sockets.
+    /// A reuseport group, no matter which processes hold its sockets.
     Reuseport,
     /// Sockets of the same processes.
     Processes(Option<Vec<u32>>),
@@ -184,7 +184,7 @@ impl OwnedSocket {
             uid: listed.uid,
             queued_bytes: listed.queued,
             receive_buffer_bytes: listed.receive_buffer_bytes.or(size),
-            // The kernel does not count losses of a listener this way.
+            // The kernel does not count losses of a listener in this field.
             drops: listed.drops.filter(|_| protocol == SocketProtocol::Udp),
             options,
             descriptors: descriptors.into_value().unwrap_or_default(),
@@ -241,7 +241,7 @@ fn grouped(
     groups.into_iter().map(service).collect()
 }
 
-/// The processes of all these sockets; unknown if those of one are.
+/// The processes of all these sockets; unknown if the processes of one socket are unknown.
 fn processes(
     host: &Host,
     members: &[OwnedSocket],
@@ -259,7 +259,7 @@ fn processes(
     let named = |pid: u32| {
         let name = names.entry(pid).or_insert_with(|| {
             host.read(&format!("/proc/{pid}/comm")).map_or_else(
-                // It ended after its descriptors were read.
+                // The process ended after its descriptors were read.
                 |_| "?".to_owned(),
                 |name| name.trim_end().to_owned(),
             )
@@ -269,8 +269,8 @@ fn processes(
     Known::Value(found.into_iter().map(named).collect())
 }
 
-/// A sysctl of `net.core`. In other network namespaces than the first, older kernels do not show
-/// global ones (net/core/sysctl_net_core.c), and the directory exists without the file.
+/// A sysctl of `net.core`. In network namespaces other than the first, older kernels do not show
+/// global sysctls (net/core/sysctl_net_core.c), and the directory exists without the file.
 fn sysctl(host: &Host, name: &str) -> Known<Option<u64>> {
     let path = format!("/proc/sys/net/core/{name}");
     match host.read(&path) {

@@ -1,8 +1,8 @@
 //! Socket options that a process set, read from a copy of its descriptor.
 //!
 //! Only `getsockopt` is called, nothing is received or set, and the copy is closed before the next
-//! one is made. If the process closes the socket at that moment, it exists some microseconds
-//! longer.
+//! one is made. If the process closes the socket at that moment, the socket exists some
+//! microseconds longer.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -61,13 +61,14 @@ pub(crate) fn proc_net_sockets(text: &str, path: &str, state: &str) -> Result<Ve
     Ok(sockets)
 }
 
-/// Datagrams that found the receive buffer full, of all unconnected UDP sockets on this port, since each was opened.
+/// Datagrams dropped at a full receive buffer, of all unconnected UDP sockets on this port, since
+/// each socket was opened.
 ///
 /// # Errors
-/// The file that cannot be read, and why.
+/// The message names the file that cannot be read, and the reason.
 pub fn udp_socket_drops(host: &Host, port: u16) -> Result<u64, String> {
     let mut drops = 0;
-    // Of the calling thread's network namespace. Without IPv6 the second file is missing.
+    // The files of the calling thread's network namespace. Without IPv6 the second file is missing.
     for (path, is_optional) in [("/proc/thread-self/net/udp", false), ("/proc/thread-self/net/udp6", true)] {
         let text = match host.read(path) {
             Ok(text) => text,
@@ -81,7 +82,7 @@ pub fn udp_socket_drops(host: &Host, port: u16) -> Result<u64, String> {
     Ok(drops)
 }
 
-/// `0100007F:0035`, or four words for IPv6.
+/// Reads `0100007F:0035`, or four words for IPv6.
 fn address(text: &str) -> Option<SocketAddr> {
     let (words, port) = text.split_once(':')?;
     let word = |range| Some(u32::from_str_radix(words.get(range)?, 16).ok()?.to_le_bytes());
@@ -96,7 +97,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// `32768\t60999`, as in `/proc/sys/net/ipv4/ip_local_port_range`.
+/// Reads `32768\t60999`, as in `/proc/sys/net/ipv4/ip_local_port_range`.
 pub(crate) fn port_range(text: &str) -> Option<PortRange> {
     let mut ports = text.split_whitespace().map(str::parse);
     match (ports.next()?, ports.next()?) {

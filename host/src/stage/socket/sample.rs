@@ -25,7 +25,7 @@ pub(in crate::stage) fn host(receive: &[u32]) -> PacketPath {
     path
 }
 
-/// Ten seconds later.
+/// The same host ten seconds later.
 pub(in crate::stage) fn later(path: &PacketPath) -> PacketPath {
     let mut path = path.clone();
     path.uptime_seconds = path.uptime_seconds.map(|seconds| seconds + 10.0);

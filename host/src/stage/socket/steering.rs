@@ -1,4 +1,4 @@
-//! How a reuseport group chooses a socket, as far as visible from outside.
+//! The method by which a reuseport group chooses a socket, if it is visible from outside.
 
 use super::{SocketOwner, SocketProtocol, SocketState, SteeringState};
 use crate::process::owners::DescriptorOwners;
@@ -49,7 +49,7 @@ pub(super) fn steering(
 }
 
 /// Sorts sockets by the index that a classic program uses, and returns whether the kernel reported
-/// all of them.
+/// the index of every socket.
 pub(super) fn order(
     choosers: &ChooserReader<'_>,
     protocol: SocketProtocol,
@@ -63,7 +63,7 @@ pub(super) fn order(
     told
 }
 
-/// Whether it is linerate's program, which chooses by CPU.
+/// Whether the program is linerate's, which chooses by CPU.
 fn is_ours(member: &ChooserMember) -> bool {
     member.program.as_ref().is_some_and(|program| program.name == ChoosingProgram::STEER)
 }
@@ -75,7 +75,8 @@ fn holds_program(host: &Host, pid: u32, descriptors: &[u32]) -> bool {
     })
 }
 
-/// `prog_type:\t21` in the fdinfo of a BPF program (bpf_prog_show_fdinfo in kernel/bpf/syscall.c).
+/// Reads `prog_type:\t21` in the fdinfo of a BPF program (bpf_prog_show_fdinfo in
+/// kernel/bpf/syscall.c).
 pub(crate) fn program_type(info: &str) -> Option<&str> {
     info.lines().find_map(|line| line.strip_prefix("prog_type:")).map(str::trim)
 }

@@ -1,4 +1,4 @@
-//! What the softirq counts.
+//! Counters of softirqs.
 
 use super::SoftnetCpu;
 use crate::counter::{CountedUnit, Counter};
@@ -23,7 +23,7 @@ fn of_cpu(line: &SoftnetCpu) -> Vec<Counter> {
         ("dropped", CountedUnit::PacketsLost, Some(line.dropped)),
         ("time_squeeze", CountedUnit::Events, Some(line.time_squeeze)),
         ("received_rps", CountedUnit::Events, line.received_rps),
-        // Included in `dropped` (net/core/dev.c, `enqueue_to_backlog`), so not a further loss.
+        // Included in `dropped` (net/core/dev.c, `enqueue_to_backlog`), so not an additional loss.
         ("flow_limit", CountedUnit::Events, line.flow_limit),
     ];
     counts

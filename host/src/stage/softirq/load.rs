@@ -1,4 +1,4 @@
-//! Softirq load of CPUs: by counters that wrap at 2^32, and by time, which does not.
+//! Softirq load of CPUs: from counters that wrap at 2^32, and from CPU times, which do not wrap.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +30,8 @@ fn grown(before: u64, now: u64) -> f64 {
     (now + round).saturating_sub(before) as f64
 }
 
-/// The share of time each CPU spent in softirqs: between two readings, or with one since boot.
-/// `None` if times are unknown.
+/// The share of time that each CPU spent in softirqs: between two readings, or with one reading
+/// since boot. `None` if times are unknown.
 pub(super) fn time_shares(view: &HostView<'_>) -> Option<BTreeMap<u32, f64>> {
     let now = times(view.now)?;
     let before = match view.before {

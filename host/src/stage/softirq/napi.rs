@@ -5,7 +5,7 @@ use crate::netlink::napi;
 use crate::{Host, Known};
 
 impl NapiInstance {
-    /// All of the network namespace; `None` if the kernel does not report them.
+    /// All instances of the network namespace; `None` if the kernel does not report them.
     pub(in crate::stage) fn all(host: &Host) -> Known<Option<Vec<NapiInstance>>> {
         Known::offered(host.call("netdev/napi", "listing NAPI instances", napi::instances))
     }

@@ -62,8 +62,8 @@ fn net_rx(host: &Host) -> Known<BTreeMap<u32, u64>> {
     }
 }
 
-/// `None` if this kernel does not have it, as `netdev_budget_usecs` before 4.12, `skb_defer_max` before
-/// 5.19 or `flow_limit_table_len` without CONFIG_NET_FLOW_LIMIT.
+/// `None` if this kernel does not have the sysctl, such as `netdev_budget_usecs` before 4.12,
+/// `skb_defer_max` before 5.19 or `flow_limit_table_len` without CONFIG_NET_FLOW_LIMIT.
 fn sysctl(host: &Host, name: &str) -> Option<(String, Known<u64>)> {
     let path = format!("/proc/sys/net/core/{name}");
     match number(host, &path) {
@@ -75,7 +75,7 @@ fn sysctl(host: &Host, name: &str) -> Option<(String, Known<u64>)> {
         {
             None
         }
-        // Only the first network namespace shows them (net/core/sysctl_net_core.c).
+        // Only the first network namespace shows these sysctls (net/core/sysctl_net_core.c).
         Known::Value(None) => {
             let why = format!("{path}: does not exist; only the host's own network namespace shows it");
             Some((name.to_owned(), Known::unknown(why)))

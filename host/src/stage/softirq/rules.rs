@@ -15,7 +15,7 @@ use crate::finding::RuleMatch;
 use crate::setting::{QueueDirection, Setting, SettingValue};
 use crate::stage::PacketPath;
 
-/// Adds a change of RPS of a receive queue, unless it is set already.
+/// Adds a change of RPS of a receive queue, unless it already has these CPUs.
 fn with_rps(matched: RuleMatch, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> RuleMatch {
     let now = path.softirq.rps_cpus(interface, queue);
     if now == Some(to) {
@@ -30,7 +30,7 @@ fn with_rps(matched: RuleMatch, path: &PacketPath, interface: &str, queue: u32, 
     )
 }
 
-/// Rates by CPU, as evidence.
+/// Rounded rates by CPU, for evidence.
 fn rounded(rates: &BTreeMap<u32, f64>) -> impl Iterator<Item = (u32, f64)> {
     rates.iter().map(|(cpu, rate)| (*cpu, rate.round()))
 }

@@ -1,8 +1,8 @@
 //! `/proc/net/softnet_stat`: one line per online CPU (net/core/net-procfs.c, `softnet_seq_show`).
 //!
 //! Hexadecimal columns: 0 processed, 1 dropped, 2 time_squeeze, 9 received_rps (2.6.35), 10 flow
-//! limit (3.11), and since 5.10 11 backlog length and 12 the CPU; before that, the n-th line is the
-//! n-th online CPU. Each is 32 bits wide and wraps.
+//! limit (3.11), and since 5.10 11 backlog length and 12 the CPU. Before 5.10, the n-th line is for
+//! the n-th online CPU. Each counter is 32 bits wide and wraps.
 
 use super::SoftnetCpu;
 use crate::CpuSet;

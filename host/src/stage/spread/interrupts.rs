@@ -14,7 +14,7 @@ pub(super) struct PlacedVectors {
     pub(super) managed: bool,
 }
 
-/// By queue.
+/// Vectors by receive queue.
 pub(in crate::stage) fn receive_vectors<'a>(
     path: &'a PacketPath,
     interface: &str,
@@ -23,14 +23,14 @@ pub(in crate::stage) fn receive_vectors<'a>(
     vectors.filter_map(|vector| vector.receive_queue.map(|queue| (queue, vector))).collect()
 }
 
-/// By queue.
+/// Vectors by transmit queue.
 fn transmit_vectors<'a>(path: &'a PacketPath, interface: &str) -> BTreeMap<u32, &'a IrqVector> {
     let vectors = path.irq.vectors(interface).iter();
     vectors.filter_map(|vector| vector.transmit_queue.map(|queue| (queue, vector))).collect()
 }
 
-/// The CPU of each receive queue with vectors well spread: the current ones if no CPU has two while
-/// another has none, else those of [`plan`]. `None` if unknown.
+/// The CPU of each receive queue when vectors are well spread: the current CPUs if no CPU has two
+/// queues while another has none, otherwise the CPUs of [`plan`]. `None` if unknown.
 pub(in crate::stage) fn settled(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
     let vectors = receive_vectors(path, interface);
     if vectors.is_empty() {
@@ -45,8 +45,8 @@ pub(in crate::stage) fn settled(path: &PacketPath, interface: &str) -> Option<BT
     plan(path, interface)
 }
 
-/// A CPU for each receive queue: the driver's hint if it is as good as any, else CPUs in order of
-/// preference.
+/// A CPU for each receive queue: the driver's hint if it is as good as any other placement,
+/// otherwise CPUs in order of preference.
 pub(in crate::stage) fn plan(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
     let usable = usable_cpus(path).filter(|cpus| !cpus.is_empty())?;
     let near = path.link_of(interface).and_then(near);
@@ -58,12 +58,12 @@ pub(in crate::stage) fn plan(path: &PacketPath, interface: &str) -> Option<BTree
     Some(hinted.unwrap_or(best))
 }
 
-/// `None` if a vector has several CPUs, or if unknown.
+/// `None` if a vector has several CPUs, or if its CPU is unknown.
 fn now(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
     vectors.iter().map(|(queue, vector)| Some((*queue, vector.cpu()?))).collect()
 }
 
-/// `None` if the driver hints no CPU, or several, for a vector.
+/// `None` if the driver hints at no CPU, or at several, for a vector.
 fn hinted(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
     vectors.iter().map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect()
 }
@@ -72,7 +72,8 @@ fn in_turn(queues: &[u32], order: &[u32]) -> BTreeMap<u32, u32> {
     queues.iter().copied().zip(order.iter().copied().cycle()).collect()
 }
 
-/// Whether a placement uses as many CPUs as another, of the same preference, and none more often.
+/// Whether a placement uses as many CPUs as another, with the same preference, and no CPU for more
+/// queues.
 fn as_good(
     machine: &MachineState,
     near: Option<u32>,
@@ -84,7 +85,7 @@ fn as_good(
     let of = |placed: &BTreeMap<u32, u32>| {
         let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
         placed.values().for_each(|cpu| *queues_of.entry(*cpu).or_default() += 1);
-        // The second thread of a core is as good as the first if that has no queue.
+        // The second thread of a core is as good as the first if the first has no queue.
         let used: CpuSet = queues_of.keys().copied().collect();
         let mut worths: Vec<_> = queues_of.keys().map(|cpu| worth(machine, &used, near, *cpu)).collect();
         worths.sort_unstable();
@@ -94,7 +95,8 @@ fn as_good(
 }
 
 /// The interrupts of an interface on CPUs in this order: the current placement if it is as good as
-/// any, else the driver's hint if that is, else in turn. Queues with packets go first.
+/// any other, otherwise the driver's hint if it is as good, otherwise in turn. Queues with packets
+/// go first.
 pub(super) fn placed(path: &PacketPath, interface: &str, order: &[u32], stay: bool) -> PlacedVectors {
     let vectors = receive_vectors(path, interface);
     let of_transmit = transmit_vectors(path, interface);
@@ -120,7 +122,8 @@ pub(super) fn placed(path: &PacketPath, interface: &str, order: &[u32], stay: bo
     PlacedVectors { receive, transmit, managed }
 }
 
-/// Transmit queues follow the receive queue of the same number; others go where fewest are.
+/// A transmit queue follows the receive queue with the same number. Other transmit queues go to the
+/// CPU with the fewest queues.
 fn of_transmit_queues(
     vectors: &BTreeMap<u32, &IrqVector>,
     receive: &BTreeMap<u32, u32>,
@@ -133,7 +136,7 @@ fn of_transmit_queues(
         *queues_of.entry(cpu).or_default() += 1;
     }
     for queue in vectors.keys().filter(|queue| !receive.contains_key(queue)) {
-        // The first of equals.
+        // If several CPUs have equally few queues, the first one.
         let Some(cpu) = order.iter().min_by_key(|cpu| queues_of.get(cpu).copied().unwrap_or(0)) else {
             continue;
         };

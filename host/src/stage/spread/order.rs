@@ -1,4 +1,4 @@
-//! The order in which CPUs get packets, and the options of a spread.
+//! The order in which CPUs get packets, and the options of a placement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::stage::PacketPath;
 use crate::stage::link::LinkState;
 use crate::stage::machine::MachineState;
 
-/// Options of a spread.
+/// Options of a placement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpreadPolicy {
     pub second_threads: SecondThreads,
@@ -15,14 +15,14 @@ pub struct SpreadPolicy {
     /// CPUs without packets, in addition to isolated ones.
     pub free: CpuSet,
     pub interrupts_stay: bool,
-    /// Interfaces whose interrupts stay although others' move.
+    /// Interfaces whose interrupts stay although the interrupts of other interfaces move.
     pub stays: BTreeSet<String>,
 }
 
 /// Whether second hardware threads of cores process packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SecondThreads {
-    /// After all first ones.
+    /// After the first threads of all cores.
     #[default]
     Last,
     Never,
@@ -32,7 +32,7 @@ pub enum SecondThreads {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RpsTarget {
     None,
-    /// CPUs without a queue on nodes that have one.
+    /// CPUs without a queue, on nodes that have a queue.
     #[default]
     OwnNode,
     /// Also CPUs on nodes without any queue.
@@ -48,8 +48,8 @@ pub struct PacketSpread {
     pub transmit_interrupts: BTreeMap<u32, u32>,
     /// Whether the kernel manages the affinities, so that they stay.
     pub managed: bool,
-    /// RPS of each receive queue, empty for none. Queues are missing if unknown, or without an
-    /// interrupt to start from.
+    /// RPS of each receive queue, empty if off. Queues without an interrupt, or with an unknown
+    /// one, are missing.
     pub receive: BTreeMap<u32, CpuSet>,
     /// XPS of each transmit queue. Empty if CPUs do not choose queues.
     pub transmit: BTreeMap<u32, CpuSet>,
@@ -62,12 +62,12 @@ pub fn usable_cpus(path: &PacketPath) -> Option<CpuSet> {
     Some(online.iter().filter(|cpu| !isolated.is_some_and(|set| set.contains(*cpu))).collect())
 }
 
-/// The preference of a CPU for a NIC, lowest first: number of hardware threads before it in its
+/// The preference of a CPU for a NIC, lowest first: the number of earlier hardware threads in its
 /// core, and whether it is on another node than the NIC.
 pub(super) type Worth = (usize, bool);
 
 /// CPUs in order of preference for a NIC on this node: cores of the node, cores of other nodes,
-/// then second threads in the same order; those with fewer queues first.
+/// then second threads in the same order. CPUs with fewer queues come first.
 pub fn order(
     machine: &MachineState,
     cpus: &CpuSet,

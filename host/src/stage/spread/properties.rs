@@ -1,4 +1,4 @@
-//! Properties of a spread on any machine.
+//! Tests properties of a spread on any machine.
 
 use std::collections::BTreeSet;
 

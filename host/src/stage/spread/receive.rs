@@ -1,4 +1,4 @@
-//! RPS: which CPUs without a queue get packets of which queue.
+//! RPS: the CPUs without a queue, and the queue from which each gets packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use crate::CpuSet;
 use crate::stage::PacketPath;
 use crate::stage::machine::MachineState;
 
-/// With this many more CPUs, distributing packets is enough work for the queue's CPU
+/// With this many other CPUs, distributing packets is enough work for the queue's CPU
 /// (Documentation/networking/scaling.rst).
 const MANY: usize = 4;
 
-/// The receive queues that get packets: those in the indirection table, or all without a table.
-/// `None` if unknown.
+/// The receive queues that get packets: the queues in the indirection table, or all queues without
+/// a table. `None` if unknown.
 pub(in crate::stage) fn reached(path: &PacketPath, interface: &str) -> Option<BTreeSet<u32>> {
     let rps = path.softirq.rps_queues(interface);
     let table = path.rss_of(interface).and_then(|rss| rss.table.value()).and_then(Option::as_ref);
@@ -35,8 +35,8 @@ pub(super) fn sources(path: &PacketPath, spread: &PacketSpread) -> BTreeMap<u32,
         .collect()
 }
 
-/// The queue of each CPU without one: of the queues of its node the one with fewest targets,
-/// preferably not of its own core.
+/// The queue of each CPU without one: among the queues of its node, the queue with the fewest
+/// targets, preferably not on its own core.
 pub(in crate::stage) fn handed_on(
     machine: &MachineState,
     sources: &BTreeMap<u32, u32>,
@@ -63,7 +63,7 @@ pub(in crate::stage) fn handed_on(
     extra
 }
 
-/// Adds the queue's own CPU, unless there are [`MANY`] others.
+/// Adds the queue's own CPU, unless there are [`MANY`] other CPUs.
 pub(in crate::stage) fn with_own(mut cpus: BTreeSet<u32>, own: Option<u32>) -> CpuSet {
     if cpus.len() < MANY {
         cpus.extend(own);
@@ -71,7 +71,7 @@ pub(in crate::stage) fn with_own(mut cpus: BTreeSet<u32>, own: Option<u32>) -> C
     cpus.into_iter().collect()
 }
 
-/// RPS of each queue. Masks that spread packets as evenly stay as they are.
+/// RPS of each queue. Current masks that spread packets as evenly stay unchanged.
 pub(super) fn receive(
     path: &PacketPath,
     spread: &PacketSpread,
@@ -99,7 +99,7 @@ pub(super) fn receive(
     now.keys().map(|queue| (*queue, of(queue))).collect()
 }
 
-/// The targets of masks other than each queue's own CPU; `None` if the masks are not of the form of
+/// The targets of masks without each queue's own CPU; `None` if the masks do not have the form of
 /// [`with_own`], or belong to queues without packets.
 fn extra_of(
     now: &BTreeMap<u32, &CpuSet>,
@@ -116,8 +116,8 @@ fn extra_of(
     .collect()
 }
 
-/// Whether two assignments reach the same CPUs, each by one queue, from its node and another core
-/// if the other does so, and no queue has more of them.
+/// Whether `one` is as good as `other`: it reaches the same CPUs, no more of them from another node
+/// or from their own core, and no queue has more CPUs.
 fn is_as_even(
     machine: &MachineState,
     sources: &BTreeMap<u32, u32>,

@@ -8,12 +8,12 @@ use crate::stage::link::LinkState;
 use crate::stage::machine::MachineState;
 use crate::stage::transmit::TransmitQueueState;
 
-/// Drivers that choose the transmit queue themselves and ignore XPS: by a table from the hypervisor
-/// (`netvsc_select_queue`, drivers/net/hyperv/netvsc_drv.c, Linux 6.18).
+/// Drivers that choose the transmit queue themselves and ignore XPS. This one uses a table from the
+/// hypervisor (`netvsc_select_queue`, drivers/net/hyperv/netvsc_drv.c, Linux 6.18).
 const CHOOSE_THEMSELVES: [&str; 1] = ["hv_netvsc"];
 
-/// XPS of each transmit queue; `None` if one is unknown, with a single queue, without XPS, if the
-/// driver ignores it, or if queues are chosen by receive queue.
+/// XPS of each transmit queue; `None` if the XPS of a queue is unknown, with a single queue,
+/// without XPS, if the driver ignores XPS, or if queues are chosen by receive queue.
 pub(in crate::stage) fn heeds_xps<'a>(
     path: &'a PacketPath,
     link: &LinkState,
@@ -33,8 +33,9 @@ pub(in crate::stage) fn heeds_xps<'a>(
     queues.iter().map(|queue| Some((queue.queue, queue.xps_cpus.value()?.as_ref()?))).collect()
 }
 
-/// The CPUs of each transmit queue: each CPU gets the queue that interrupts it, else the one with
-/// fewest CPUs among queues that interrupt its node, else among all.
+/// The CPUs of each transmit queue. Each CPU gets the queue that interrupts it. Other CPUs get the
+/// queue with the fewest CPUs among the queues that interrupt their node, or if there are none,
+/// among all.
 pub(in crate::stage) fn queue_of_each_cpu(
     machine: &MachineState,
     queues: &[u32],
@@ -63,7 +64,7 @@ pub(in crate::stage) fn queue_of_each_cpu(
     of.into_iter().map(|(queue, own)| (queue, own.into_iter().collect())).collect()
 }
 
-/// XPS of each queue of an interface. Masks that are as good stay as they are.
+/// XPS of each queue of an interface. Current masks that are as good stay unchanged.
 pub(super) fn transmit(
     path: &PacketPath,
     interface: &str,
@@ -86,8 +87,8 @@ pub(super) fn transmit(
     }
 }
 
-/// Whether other masks are as good: each CPU has one queue, that of its interrupt if there is one,
-/// from its node as often, and no queue has more of them.
+/// Whether `one` is as good as `best`: it has the same CPUs, as many of them have the queue of
+/// their interrupt and a queue of their node, and no queue has more CPUs.
 fn is_as_good(
     machine: &MachineState,
     interrupts: &BTreeMap<u32, u32>,

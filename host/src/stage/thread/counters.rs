@@ -1,4 +1,4 @@
-//! What serving threads count: their time.
+//! Counters of serving threads: their CPU time.
 
 use super::ServingThread;
 use crate::counter::{CountedUnit, Counter};

@@ -16,8 +16,8 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
-    /// The most exhausted quota of the process's cgroup and its parents. `None` without one, for an
-    /// ended process, and with cgroup v1.
+    /// The most exhausted quota of the process's cgroup and its parents. `None` without a quota,
+    /// for an ended process, and with cgroup v1.
     pub(super) fn of_process(host: &Host, pid: u32) -> Option<Self> {
         let text = host.read(&format!("/proc/{pid}/cgroup")).ok()?;
         let mut path = text.lines().find_map(|line| line.strip_prefix("0::/"))?.trim_end();

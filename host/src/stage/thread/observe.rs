@@ -10,10 +10,11 @@ use crate::process::task::{TaskStat, allowed, watched};
 use crate::stage::socket::{HostSockets, SocketProtocol};
 use crate::{Host, HostError, Known};
 
-/// Looks for two threads that wait in one epoll instance at the same moment.
+/// Number of attempts to see two threads that wait in one epoll instance at the same moment.
 const LOOKS: u32 = 8;
 
-/// The kernel does not report the system call of a running thread, so it is read several times.
+/// The kernel does not report the system call of a running thread, so the call is read several
+/// times.
 const ATTEMPTS: u32 = 8;
 
 impl ThreadState {
@@ -143,8 +144,8 @@ impl<'h> ProcessThreads<'h> {
         found
     }
 
-    /// Threads that were seen in the same epoll instance did not take turns if two of them wait in
-    /// it at the same moment, or if nobody can look.
+    /// Clears `takes_turns_at` if two threads wait in the epoll instance at the same moment, or if
+    /// this cannot be observed.
     fn find_turns(&self, found: &mut [ServingThread]) {
         let mut polling: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for thread in found.iter() {
@@ -170,7 +171,7 @@ impl<'h> ProcessThreads<'h> {
     ) -> ThreadFacts {
         let unsure = if only { self.only() } else { ThreadFacts::MayServe };
         let Known::Value(doing) = &thread.doing else {
-            // Its system call is unknown; a thread that never ran serves nobody.
+            // Its system call is unknown. A thread that never ran does not serve a socket.
             return if thread.ran() { unsure } else { ThreadFacts::No };
         };
         let ThreadActivity::InCall { number, first } = *doing else {
@@ -235,7 +236,7 @@ impl<'h> ProcessThreads<'h> {
     }
 }
 
-/// Those of these sockets that are in an epoll instance of the process; `None` if unknown.
+/// The sockets in this list that are in an epoll instance of the process; `None` if unknown.
 pub(super) fn polled(
     host: &Host,
     pid: u32,
@@ -263,8 +264,8 @@ impl ObservedThread {
     }
 }
 
-/// A process that only holds a socket, for example for its children, does not count if another was
-/// seen serving it.
+/// A process that only holds a socket, for example for its children, does not count if another
+/// process was seen serving the socket.
 fn drop_idle_holders(serving: &mut Vec<ServingThread>) {
     let seen: BTreeSet<u64> = serving
         .iter()
@@ -280,7 +281,7 @@ pub(super) fn directory(pid: u32, tid: u32) -> String {
     format!("/proc/{pid}/task/{tid}")
 }
 
-/// Without threads that ended meanwhile.
+/// Leaves out threads that ended during the reading.
 fn threads(host: &Host, pid: u32, names: &[String]) -> Vec<ObservedThread> {
     let mut threads: Vec<ObservedThread> = names
         .iter()
@@ -303,9 +304,9 @@ fn threads(host: &Host, pid: u32, names: &[String]) -> Vec<ObservedThread> {
     threads
 }
 
-/// Whether two threads wait in an epoll instance at the same moment. A thread that waits there at two
-/// reads has not left in between if it has given up its CPU as often, so it also waited while the
-/// others were read.
+/// Whether two threads wait in an epoll instance at the same moment. If a thread waits there at two
+/// readings and gave up its CPU no more often in between, it has not left the wait, so it also
+/// waited while the other threads were read.
 fn wait_at_once(pid: u32, epoll: u64, tids: &[u32]) -> bool {
     let host = Host::live();
     let waits = |tid: &u32| {

@@ -1,5 +1,5 @@
-//! Repeated samples of the system calls of threads on their sockets: the kernel reports none for a
-//! running thread, which may wait at another time.
+//! Repeated samples of the system calls of threads on their sockets. The kernel reports no call for
+//! a running thread, but the thread may wait in another sample.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub struct ThreadSightings {
     /// Sockets of epoll instances that it waited for.
     pub polling: BTreeSet<u64>,
     /// Sockets registered with an io_uring that it waited for; `None` without one. The kernel does
-    /// not report requests on others.
+    /// not report requests on other sockets.
     pub ring: Option<BTreeSet<u64>>,
     /// Samples in select or poll, or in an unreadable epoll instance: any sockets.
     pub selecting: u32,
@@ -47,7 +47,7 @@ pub struct ThreadSightings {
 }
 
 impl<'h> ThreadSampling<'h> {
-    /// Of all processes that hold a socket of these services.
+    /// Samples all processes that hold a socket of these services.
     pub fn new<'s>(host: &'h Host, services: impl IntoIterator<Item = &'s ServiceSockets>) -> Self {
         let mut held: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
         for socket in services.into_iter().flat_map(|service| &service.sockets) {
@@ -58,14 +58,14 @@ impl<'h> ThreadSampling<'h> {
         Self::of_sockets(host, held)
     }
 
-    /// Of these processes, with the inodes of their sockets by descriptor.
+    /// Samples these processes. `held` has the inodes of their sockets by descriptor.
     pub fn of_sockets(host: &'h Host, held: BTreeMap<u32, BTreeMap<u32, u64>>) -> Self {
         let architecture = Architecture::of(host);
         let (threads, polls, rings) = Default::default();
         Self { host, architecture, held, threads, polls, rings, samples: 0 }
     }
 
-    /// Threads that ended are removed.
+    /// Takes a sample. Threads that ended are removed.
     pub fn take(&mut self) {
         self.samples += 1;
         let mut there = BTreeMap::new();
@@ -87,7 +87,7 @@ impl<'h> ThreadSampling<'h> {
         self.samples
     }
 
-    /// Without ended threads, by process and thread id.
+    /// The threads that have not ended, by process and thread id.
     pub fn threads(self) -> Vec<ThreadSightings> {
         self.threads.into_values().collect()
     }

@@ -1,5 +1,5 @@
-//! The threads of a socket, from one reading or two: a thread that ran in one may have waited in
-//! the other.
+//! The threads of a socket, from one reading or two: a thread that ran in one reading may have
+//! waited in the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,9 +36,9 @@ impl<'a> HostView<'a> {
         best.into_values().collect()
     }
 
-    /// The threads that serve the socket with this inode: those that were seen to, and of the
-    /// others those with at least half the kernel time of the busiest. A thread that sleeps in poll
-    /// or computes does not receive.
+    /// The threads that serve the socket with this inode: threads that were seen to do so, and of
+    /// the other threads those with at least half the kernel time of the busiest thread. A thread
+    /// that sleeps in poll or computes does not receive.
     pub fn serving_socket(&self, inode: u64) -> Vec<&'a ServingThread> {
         let mut threads = self.serving();
         threads.retain(|thread| thread.sockets.contains(&inode));
@@ -50,8 +50,8 @@ impl<'a> HostView<'a> {
         threads
     }
 
-    /// Those of [`Self::serving_socket`] that may read at the same time. Of the threads of a process
-    /// that take turns only one is.
+    /// The threads of [`Self::serving_socket`] that may read at the same time. If threads of a
+    /// process take turns, only one of them is included.
     pub fn readers_at_once(&self, inode: u64) -> Vec<&'a ServingThread> {
         let mut threads = self.serving_socket(inode);
         let turns: BTreeSet<u32> = threads
@@ -62,13 +62,13 @@ impl<'a> HostView<'a> {
         let mut seen = BTreeSet::new();
         threads.retain(|thread| match thread.takes_turns_at {
             Some(epoll) => seen.insert((thread.pid, epoll)),
-            // A running thread may do what the waiting one does next.
+            // A running thread may be about to do the same as the waiting one.
             None => thread.was_seen() || !turns.contains(&thread.pid),
         });
         threads
     }
 
-    /// Ticks in the kernel between the readings, or since its start.
+    /// Kernel ticks between the readings, or since the start of the thread.
     fn kernel_ticks(&self, thread: &ServingThread) -> Option<u64> {
         let ticks = |path: &crate::PacketPath| {
             let all = path.thread.serving.value()?;
@@ -77,7 +77,7 @@ impl<'a> HostView<'a> {
         };
         let known = thread.system_ticks.value()?;
         Some(match self.before {
-            // A thread missing from one of the readings did something else then.
+            // A thread missing from one of the readings did other work at that time.
             Some(before) => match (ticks(self.now), ticks(before)) {
                 (Some(now), Some(before)) => now.saturating_sub(before),
                 _ => 0,

@@ -8,7 +8,7 @@ pub(crate) enum ThreadActivity {
     /// Running or runnable; the kernel then reports no call.
     Running,
     InCall {
-        /// As numbered by the architecture.
+        /// The number for this architecture.
         number: u64,
         first: u64,
     },
@@ -48,7 +48,7 @@ pub(super) enum Architecture {
 }
 
 /// Calls by number on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl) and aarch64
-/// (include/uapi/asm-generic/unistd.h); `None` if it has no such call.
+/// (include/uapi/asm-generic/unistd.h); `None` if the architecture has no such call.
 const CALLS: &[(Option<u64>, Option<u64>, DescriptorCall)] = &[
     (Some(45), Some(207), DescriptorCall::OnDescriptor("recvfrom")),
     (Some(47), Some(212), DescriptorCall::OnDescriptor("recvmsg")),
@@ -73,7 +73,7 @@ const CALLS: &[(Option<u64>, Option<u64>, DescriptorCall)] = &[
 ];
 
 impl ThreadActivity {
-    /// `running`, `45 0x3 ...`, or `-1 0x7ffd...`.
+    /// Reads `running`, `45 0x3 ...`, or `-1 0x7ffd...`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         match words.next()? {
@@ -89,7 +89,7 @@ impl ThreadActivity {
 }
 
 impl Architecture {
-    /// From `/proc/sys/kernel/arch` (Linux 6.1), else from the keys of `/proc/cpuinfo`.
+    /// From `/proc/sys/kernel/arch` (Linux 6.1), otherwise from the keys of `/proc/cpuinfo`.
     pub(super) fn of(host: &Host) -> Option<Self> {
         if let Ok(name) = host.read("/proc/sys/kernel/arch") {
             return match name.trim() {

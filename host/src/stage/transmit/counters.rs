@@ -16,7 +16,7 @@ pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
     counters
 }
 
-/// The root's counters include those of the qdiscs below.
+/// The root's counters include the counters of its children.
 fn of_discipline(interface: &str, root: &QdiscState) -> [Counter; 3] {
     let counter = |name: &str, counts, value| Counter {
         stage: StageName::Transmit,

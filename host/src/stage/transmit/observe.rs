@@ -28,7 +28,8 @@ impl TransmitState {
     }
 }
 
-/// In numerical order; the names are in text order: `tx-0`, `tx-1`, `tx-10`, `tx-2`.
+/// In numerical order, because the directory lists names in text order: `tx-0`, `tx-1`, `tx-10`,
+/// `tx-2`.
 fn numbers(names: &[String]) -> Vec<u32> {
     let mut numbers: Vec<u32> =
         names.iter().filter_map(|name| name.strip_prefix("tx-")?.parse().ok()).collect();
@@ -58,9 +59,9 @@ fn read_queue(
     }
 }
 
-/// A missing file, or `ENOENT` on read, means that the interface does not have it: XPS with one
-/// queue (`xps_cpus_show`, net/core/net-sysfs.c, Linux 6.18), `xps_rxqs` before 4.18, BQL before
-/// 3.3.
+/// A missing file, or `ENOENT` on read, means that the interface does not have the feature: XPS
+/// with one queue (`xps_cpus_show`, net/core/net-sysfs.c, Linux 6.18), `xps_rxqs` before 4.18, BQL
+/// before 3.3.
 fn if_there<T>(host: &Host, path: &str, read: fn(&str) -> Result<T, String>) -> Known<Option<T>> {
     match host.read(path) {
         Err(error) if error.is_missing() => Known::Value(None),

@@ -44,8 +44,8 @@ impl TransmitNic<'_> {
         spread::heeds_xps(self.path, self.link)
     }
 
-    /// A transmit queue for each CPU: the one whose receive side interrupts it, else a shared queue
-    /// of its node, least used first.
+    /// A transmit queue for each CPU: the queue whose receive side interrupts the CPU, otherwise a
+    /// shared queue of its node, least used first.
     fn plan(&self) -> BTreeMap<u32, CpuSet> {
         let queues: Vec<u32> = self.transmit.queues().iter().map(|queue| queue.queue).collect();
         let settled = spread::settled(self.path, self.interface()).unwrap_or_default();
@@ -82,7 +82,7 @@ fn xps_files(interface: &str) -> String {
     format!("/sys/class/net/{interface}/queues/tx-*/xps_cpus")
 }
 
-/// Between two readings.
+/// Packets per second between two readings.
 fn sent_rate(view: &HostView<'_>, interface: &str) -> Option<f64> {
     view.rate(|path| path.link_of(interface)?.totals.value()?.get("tx_packets").copied())
 }

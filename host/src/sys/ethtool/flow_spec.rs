@@ -3,7 +3,7 @@
 
 use crate::ethtool::NtupleRule;
 
-/// Offsets: the flow's values, their mask, the action, the rule's index.
+/// Offsets of the flow's values, their mask, the action and the rule's index.
 pub(super) const VALUES: usize = 4;
 pub(super) const MASK: usize = 76;
 pub(super) const RING_COOKIE: usize = 152;
@@ -44,12 +44,12 @@ pub(super) fn flow_number(name: &str) -> Option<u32> {
     FLOWS.iter().find(|(_, flow)| *flow == name).map(|(number, _)| *number)
 }
 
-// `None` if it has further fields to match.
+// `None` if the flow has further fields to match.
 pub(super) fn flow_name(number: u32) -> Option<&'static str> {
     FLOWS.iter().find(|(flow, _)| *flow == number).map(|(_, name)| *name)
 }
 
-// The first hash function in use: one bit each, in the order of the kernel's
+// The first hash function in use. There is one bit per function, in the order of the kernel's
 // `rss_hash_func_strings` (net/ethtool/common.c).
 pub(super) fn hash_function(bits: u8) -> String {
     match bits.trailing_zeros() {

@@ -1,7 +1,8 @@
 //! ethtool commands for receiving: the indirection table, hash fields and flow rules
 //! (linux/ethtool.h).
 //!
-//! The ioctl has all of them since Linux 3.16, the ethtool family of generic netlink does not.
+//! The ioctl has all of these commands since Linux 3.16; the ethtool family of generic netlink does
+//! not.
 
 use std::io;
 
@@ -85,7 +86,7 @@ fn table(interface: &str) -> io::Result<Vec<u32>> {
     Ok(words(&answer[TABLE_BYTES..]))
 }
 
-/// Keeps key and function (`ETHTOOL_SRXFHINDIR`).
+/// Sets the table and keeps the key and the function (`ETHTOOL_SRXFHINDIR`).
 pub(crate) fn set_table(interface: &str, table: &[u32]) -> io::Result<()> {
     let entries = u32::try_from(table.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // No entries would mean the driver's default table.
@@ -112,7 +113,7 @@ pub(crate) fn set_hash_fields(interface: &str, flow: &str, fields: HashFields) -
     ask(interface, SET_HASH_FIELDS, &mut request)
 }
 
-// Whether ethtool(8) has a flow type of this name.
+// Whether ethtool(8) has a flow type with this name.
 pub(crate) fn is_flow(name: &str) -> bool {
     flow_spec::flow_number(name).is_some()
 }
@@ -138,7 +139,7 @@ pub(crate) fn ntuple(interface: &str) -> io::Result<Vec<NtupleRule>> {
         let listed = locations(interface)
             .and_then(|rules| rules.into_iter().map(|location| rule(interface, location)).collect());
         match listed {
-            // A rule was added (no room) or removed (no such rule) meanwhile.
+            // A rule was added (no room) or removed (no such rule) in the meantime.
             Err(error)
                 if attempts < LIST_ATTEMPTS
                     && matches!(error.raw_os_error(), Some(libc::EMSGSIZE | libc::ENOENT)) =>
@@ -201,7 +202,7 @@ fn rule(interface: &str, location: u32) -> io::Result<NtupleRule> {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Sends a structure with this command as its first word, and replaces it by the answer.
+/// Sends a structure with this command as its first word. The answer replaces the structure.
 fn ask(interface: &str, command: u32, structure: &mut [u8]) -> io::Result<()> {
     put(structure, 0, command);
     // SAFETY: every caller above gives the structure its command takes, zeroed where it says nothing, with room for as

@@ -1,8 +1,8 @@
 //! `struct ethtool_rx_flow_spec` as text: `flow-type udp4 dst-port 53 action 3`, as in `ethtool
 //! -N`.
 //!
-//! Frames by address and flows with ports that are matched by whole fields have words. Any other
-//! rule is `raw` and its bytes, so that it can be restored.
+//! Rules for frames by address, and for flows with ports, have words if they match whole fields.
+//! Any other rule is `raw` and its bytes, so that it can be restored.
 
 use std::net::IpAddr;
 
@@ -15,9 +15,9 @@ const LOCATION_BYTES: std::ops::Range<usize> = LOCATION..LOCATION + 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RuleSpec {
-    /// With a location of zero.
+    /// The structure with a location of zero.
     pub(crate) bytes: Vec<u8>,
-    // The RSS context; `None` if it goes to a queue.
+    // The RSS context; `None` if the rule has a queue.
     pub(crate) context: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ impl RuleSpec {
     }
 
     pub(crate) fn text(&self) -> String {
-        // Words, if they describe it completely.
+        // The words, if they describe the rule completely.
         match self.words() {
             Some(words) if Self::parse(&words).as_ref() == Some(self) => words,
             _ => self.raw(),

@@ -22,9 +22,9 @@ const NAME_BYTES: usize = 32;
 /// A larger count is invalid.
 const MOST_NAMES: usize = 1 << 18;
 
-// The kernel writes as many names or values as the driver currently has, not as many as the caller
-// has room for (ethtool_get_stats and ethtool_get_strings of net/ethtool/ioctl.c). Drivers have
-// more of them when channels are added between two calls, so there is room for that.
+// The kernel writes as many names or values as the driver currently has, even if the caller has
+// room for fewer (ethtool_get_stats and ethtool_get_strings of net/ethtool/ioctl.c). Drivers have
+// more of them after channels were added between two calls, so there is spare room.
 fn with_room(count: usize) -> usize {
     2 * count + 4096
 }
@@ -55,7 +55,7 @@ pub(crate) fn statistics(interface: &str) -> io::Result<BTreeMap<String, u64>> {
     Ok(statistics)
 }
 
-// By the kernel's names.
+// Keyed by the kernel's names.
 pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
     let names = names(interface, FEATURES)?;
     let states = feature_states(interface, names.len())?;

@@ -1,13 +1,13 @@
 //! ethtool structures of 32-bit words: rings, channels, interrupt moderation (linux/ethtool.h).
 //!
-//! netlink has the same fields (linux/ethtool_netlink.h). The attribute of a word is its place plus
-//! one, because word 0 is the command and attribute 1 the header.
+//! netlink has the same fields (linux/ethtool_netlink.h). The attribute number of a word is its
+//! index plus one, because word 0 is the command and attribute 1 the header.
 
 use std::io;
 
 use super::ioctl;
 
-// Words of a structure by place. netlink leaves out those that the device does not have; the ioctl
+// Words of a structure by index. netlink leaves out words that the device does not have; the ioctl
 // cannot express that, and has zeros.
 pub(crate) type EthtoolWords = Vec<Option<u32>>;
 
@@ -19,7 +19,7 @@ pub(crate) struct WordStructure {
     pub(crate) netlink_set: u8,
     /// Words of the structure, including the command.
     pub(crate) length: usize,
-    /// Places of words that are flags.
+    /// Indices of words that are flags.
     pub(crate) flags: &'static [usize],
 }
 

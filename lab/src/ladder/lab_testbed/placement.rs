@@ -4,7 +4,7 @@ use linerate_host::CpuSet;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CpuPlacement {
-    /// The server's workers, and receive processing where it can be directed.
+    /// CPUs of the server's workers, and of receive processing if it can be directed.
     pub(crate) server: Vec<u32>,
     pub(crate) generator: Vec<u32>,
     /// Whether both run on the same CPUs.
@@ -15,8 +15,8 @@ pub(crate) struct CpuPlacement {
 const ENOUGH_TO_SPLIT: usize = 4;
 
 impl CpuPlacement {
-    /// A packet of a veth pair is processed on the CPU that sent it unless RPS moves it. Separate halves are useful only
-    /// where RPS can be set.
+    /// A packet of a veth pair is processed on the CPU that sent it unless RPS moves it. Therefore
+    /// separate halves are useful only if RPS can be set.
     pub(crate) fn on(cpus: &[u32], receive_can_be_directed: bool) -> Self {
         if cpus.len() >= ENOUGH_TO_SPLIT && receive_can_be_directed {
             let (server, generator) = cpus.split_at(cpus.len() / 2);

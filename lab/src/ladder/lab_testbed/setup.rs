@@ -28,8 +28,8 @@ const PORT: u16 = 7777;
 const GENERATOR_NICE: i32 = -20;
 /// Niceness of the server's workers on shared CPUs: behind the generator, before the rest of the machine.
 const SERVER_NICE: i32 = -10;
-/// Niceness of the server's workers where the generator's priority cannot be raised: behind the generator,
-/// not far behind other processes.
+/// Niceness of the server's workers if the generator's priority cannot be raised: behind the
+/// generator, but not far behind other processes.
 const SERVER_NICE_UNPRIVILEGED: i32 = 5;
 
 /// The link speed that rates are compared with unless another is configured.
@@ -105,7 +105,8 @@ impl Drop for LabTestbed<'_> {
         if let Ok(found) = &self.settable.audit
             && Setting::Audit.write(&Host::live(), found).is_ok()
         {
-            // Without the restored value the record stays, and the next clean-up tries again.
+            // If the value could not be restored, the record stays and the next clean-up tries
+            // again.
             let _ = self.lab.forget_host_wide(&audit_key());
         }
     }
@@ -115,7 +116,7 @@ fn audit_key() -> String {
     serde_json::to_string(&Setting::Audit).unwrap_or_default()
 }
 
-/// Makes the sender's packets arrive as from many clients behind a NIC.
+/// Makes the sender's packets arrive like packets of many clients behind a NIC.
 pub(crate) fn set_sender(
     lab: &Lab,
     link: &LabLink,
@@ -128,7 +129,7 @@ pub(crate) fn set_sender(
     let interface = &link.sender.interface;
     let mut settings = Vec::new();
     if has_offload {
-        // Where a sender could segment TCP itself, veth takes UDP past NAPI and GRO, which a NIC
+        // If a sender can segment TCP itself, veth passes UDP around NAPI and GRO, which a NIC
         // never does (veth_skb_is_eligible_for_gro in drivers/net/veth.c, Linux 5.13).
         let setting = Setting::Offload { interface: interface.clone(), offload: Offload::TcpSegmentation };
         settings.push((setting, SettingValue::new("off")));
@@ -199,7 +200,8 @@ pub(crate) fn generator(
                 .workload(workload.clone())
                 .no_fragment(config.no_fragment)
                 .backend(config.backend)
-                // A step switches GRO off, and then the receiver's veth does not take live frames.
+                // A step switches GRO off, and then the receiver's veth does not accept live
+                // frames.
                 .live_frames(LiveFrames::Never)
                 .nice(nice)
                 .cancel(sampler.cancel.clone())

@@ -9,7 +9,8 @@ use crate::ladder::configuration::ServerConfiguration;
 /// Name of the nftables table with the distribution's ruleset.
 pub(super) const TABLE: &str = "stock";
 
-/// Which parts of the receiver can be set, or why not. Others are left alone, and their steps refused.
+/// Whether each part of the receiver can be set, or why not. Parts that cannot be set stay
+/// unchanged, and their steps are refused.
 #[derive(Debug, Clone)]
 pub(super) struct SettableParts {
     /// RPS and XPS masks.

@@ -111,7 +111,7 @@ impl HostLink {
         }
         let line = OrderLine { stdin: Arc::new(Mutex::new(stdin)), clock };
         if let Some(contents) = load.workload.clone() {
-            // A pipe takes 64 kB before ssh has a connection. Orders wait for the lock.
+            // A pipe accepts only 64 kB before ssh has a connection. Orders wait for the lock.
             let stdin = Arc::clone(&line.stdin);
             threads.push(thread::spawn(move || {
                 if let Some(stdin) = &mut *lock(&stdin) {
@@ -178,7 +178,7 @@ impl HostLink {
                 words: if words.is_empty() { "it ended without a word".to_owned() } else { words },
             },
             Some(127) => RemoteError::NoProgram { host, program: program.to_owned() },
-            // An older linerate does not have these.
+            // An older linerate does not have these options.
             Some(_) if words.contains("--on-demand") || words.contains("--workload-from-stdin") => {
                 let its = version(ssh, &host, program).unwrap_or_else(|| "of an unknown version".to_owned());
                 RemoteError::Version { host, program: program.to_owned(), its }
@@ -243,7 +243,8 @@ fn listen(stdout: impl Read, said: &Mutex<Vec<u8>>, clock: &Mutex<RemoteClock>, 
                 tell(LinkNews::Answer(RemoteAnswer::Pong { number, realtime_ns }));
             }
             Ok(answer) => {
-                // Messages before (a new host key, a greeting) are no reason for a later end.
+                // Earlier messages (a new host key, a greeting) do not explain a later end of the
+                // connection.
                 if !ready {
                     lock(said).clear();
                 }
@@ -290,10 +291,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A remote generator ends after a longer silence.
+/// Time between pings. A remote generator ends after a longer silence.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A thread that keeps connections alive by a question about the time, and so compares clocks. It ends when this is dropped.
+/// A thread that keeps connections alive with requests for the remote time, whose answers also
+/// compare the clocks. It ends when this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct KeepalivePinger {
     running: Option<(Sender<()>, JoinHandle<()>)>,

@@ -16,13 +16,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::clock;
 use super::protocol::{RemoteAnswer, RemoteOrder, SCHEMA, SlotOrder};
 
-/// After this silence the local side is taken for gone, because a broken link leaves the connection open.
+/// After this silence the local side is considered gone, because a broken link leaves the
+/// connection open.
 const SILENCE: Duration = Duration::from_secs(15);
 /// How often the reader checks whether it should end.
 const END_POLL: Duration = Duration::from_millis(500);
 /// A longer line is not an order.
 const LONGEST_LINE: usize = 1 << 16;
-/// A later start is the sign of a clock that was set.
+/// A start further in the future is a sign that a clock was set.
 const FURTHEST_NS: u64 = 30_000_000_000;
 
 /// Runs slots on `generator` as `input` orders them, and answers on `output`, until `input` ends or is silent for 15 s.
@@ -62,7 +63,8 @@ pub fn serve(
     })
 }
 
-/// Fills in the addresses that the kernel chooses, so that the other side can tell this load from other clients.
+/// Fills in the addresses that the kernel chooses, so that the other side can distinguish this load
+/// from other clients.
 fn with_sources(mut generator: GeneratorDescription) -> GeneratorDescription {
     if generator.sources.is_empty() {
         let mut sources: Vec<_> =
@@ -106,7 +108,8 @@ fn run(
     Ok(())
 }
 
-/// Runs a slot at the ordered time, or at once if that is over. The result has the actual start.
+/// Runs a slot at the ordered time, or at once if that time has passed. The result has the actual
+/// start.
 fn begin(
     generator: &mut dyn Generator,
     slot: &LoadSlot,

@@ -12,13 +12,14 @@ use super::link::LinkNews;
 use super::protocol::{RemoteAnswer, RemoteOrder, SlotOrder};
 use super::{LostHost, RemoteGenerators};
 
-/// Time from the order to the start of the slot, for the connection and the preparation there.
+/// Time from the order to the start of the slot, for the connection and the preparation on the
+/// host.
 const LEAD: Duration = Duration::from_millis(100);
 /// Most additional time because of an uncertain clock.
 const MAX_CLOCK_ERROR: Duration = Duration::from_secs(2);
 /// Longest delay of a result.
 const GRACE: Duration = Duration::from_secs(10);
-/// The latest start. A remote generator takes a much later one for the sign of a clock that was set.
+/// The latest start. A remote generator treats a much later start as a sign that a clock was set.
 const LATEST_START: Duration = Duration::from_secs(20);
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
@@ -244,7 +245,8 @@ fn merged_outcome(mut parts: Vec<(String, LoadReport)>) -> Result<(SlotOutcome, 
     Ok((merged.outcome, warnings))
 }
 
-/// Medians do not add up. The service has one queue, so the host that saw it grow most is right.
+/// Medians cannot be added. The service has one queue, so the host that measured the largest growth
+/// is right.
 fn worst_queue(queues: impl Iterator<Item = QueueMedians>) -> QueueMedians {
     let growth = |queue: &QueueMedians| {
         queue.first_half_ns.zip(queue.last_quarter_ns).map(|(early, late)| late.saturating_sub(early))

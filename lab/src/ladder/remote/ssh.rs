@@ -1,4 +1,5 @@
-//! Hosts reached over ssh: their names, the command lines, and why a generator there cannot start.
+//! Hosts reached over ssh: their names, the command lines, and why a generator on a host cannot
+//! start.
 
 use std::fmt;
 use std::io;
@@ -13,7 +14,7 @@ use linerate_networks::Net;
 
 use super::protocol::SCHEMA;
 
-/// `ssh://[USER@]HOST[:PORT]`. The user's ssh configuration has the defaults.
+/// `ssh://[USER@]HOST[:PORT]`. Defaults come from the user's ssh configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshHost {
     user: Option<String>,
@@ -42,7 +43,7 @@ impl SshHost {
         self.user.as_deref()
     }
 
-    /// A command that copies this linerate into the home directory there.
+    /// A command that copies this linerate into the home directory on the host.
     pub(super) fn copying(&self) -> String {
         let user = self.user.as_ref().map_or_else(String::new, |user| format!("{user}@"));
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -95,8 +96,8 @@ fn parse(text: &str) -> Result<SshHost, &'static str> {
     Ok(SshHost { user, host: word(host, "the host")?, port })
 }
 
-/// ssh takes a word that begins with a dash for an option, and its configuration can pass user and host to a shell
-/// (`ProxyCommand`, `Match exec`).
+/// ssh treats a word that begins with a dash as an option, and its configuration can pass user and
+/// host to a shell (`ProxyCommand`, `Match exec`).
 fn word(text: &str, what: &'static str) -> Result<String, &'static str> {
     let plain = |letter: char| letter.is_alphanumeric() || "._-:%+~".contains(letter);
     match what {
@@ -211,7 +212,7 @@ impl RemoteLoad {
     }
 }
 
-/// The shell command that runs a generator there.
+/// The shell command that runs a generator on a host.
 pub(super) fn load_line(program: &str, load: &RemoteLoad) -> Result<String, RemoteError> {
     let words = load.words();
     shell_line(std::iter::once(program).chain(words.iter().map(String::as_str)))

@@ -17,7 +17,8 @@ struct WorkloadHead {
     bytes: usize,
 }
 
-// On the connection and not in the command, because every user of the host could read a secret there.
+// Sent over the connection and not in the command, where every user of the host could read a
+// secret.
 pub(super) fn send(workload: &WorkloadContents, output: &mut impl Write) -> io::Result<()> {
     let head = WorkloadHead { workload: workload.source.to_string(), bytes: workload.bytes.len() };
     let mut line = serde_json::to_vec(&head)?;
@@ -30,7 +31,7 @@ pub(super) fn send(workload: &WorkloadContents, output: &mut impl Write) -> io::
 /// Reads a workload, and not a byte more, because orders follow.
 ///
 /// # Errors
-/// If the input ends, or is something else.
+/// If the input ends, or is not a workload.
 pub fn receive_workload(input: &mut impl Read) -> io::Result<WorkloadContents> {
     let mut line = Vec::new();
     let mut byte = [0];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::worker::{SendResult, SocketPlan, SocketWorker};
 use crate::generator::clock;
 
-// Bursts sent in a row before replies are looked at.
+// Bursts sent in a row before replies are read.
 const BURSTS_A_LOOK: u32 = 4;
 
 // Wait for replies when no socket has room.

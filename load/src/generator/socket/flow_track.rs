@@ -7,7 +7,7 @@ use crate::workload::{EchoedTag, PreparedExchange, RequestOrder};
 // times.
 const MOST_IN_VIEW: u64 = 1 << 22;
 
-// Tags up to this width, in bytes, repeat soon, so that an unknown one may be an old one.
+// Tags up to this width, in bytes, repeat soon, so that an unknown tag may be an old tag.
 const NARROW_BYTES: usize = 2;
 
 /// The requests of a flow: sent, answered, and their intended times.
@@ -19,8 +19,8 @@ pub(super) struct FlowTrack {
     pub(super) tags: FlowTags,
 }
 
-// Tags and intended times of the requests in view. Sequences continue over slots, so that a straggler of
-// the last slot does not count as an answer in this one.
+// Tags and intended times of the requests in view. Sequences continue over slots, so that a
+// straggler of the last slot does not count as an answer in the next slot.
 #[derive(Debug, Default)]
 pub(super) struct FlowTags {
     tag: Option<EchoedTag>,
@@ -30,7 +30,7 @@ pub(super) struct FlowTags {
     base: u64,
     /// Whether replies lack the intended time of their request.
     timed: bool,
-    /// Intended times by sequence, as many as are in view.
+    /// Intended times by sequence, of all requests in view.
     times: Box<[u64]>,
     /// Without tags: all requests before this one of the slot are answered or given up.
     oldest: u64,
@@ -40,7 +40,7 @@ pub(super) struct FlowTags {
 pub(super) enum TagMeaning {
     /// A request of this slot.
     Request(u64),
-    /// A request of an earlier slot, or one out of view.
+    /// A request of an earlier slot, or a request out of view.
     Past,
     // Never sent.
     Unknown,
@@ -126,7 +126,8 @@ impl FlowTags {
         let Some(value) = tag.read(reply) else { return TagMeaning::Unknown };
         let next = self.sequence(window.next());
         let narrow = tag.bytes <= NARROW_BYTES;
-        // The distance from the newest request: of all requests with this tag the newest counts.
+        // The distance from the newest request: if several requests have this tag, the newest
+        // counts.
         let back = next.wrapping_sub(1).wrapping_sub(value.wrapping_sub(self.salt)) & tag.mask();
         if back >= next {
             return if narrow { TagMeaning::Past } else { TagMeaning::Unknown };

@@ -77,7 +77,7 @@ impl FlowInbox {
         touched.clear();
         self.events.clear();
         let timeout = Timespec { tv_sec: wait.as_secs() as _, tv_nsec: wait.subsec_nanos() as _ };
-        // An interrupted wait is an empty one: callers loop on the clock.
+        // An interrupted wait returns no datagram: callers loop on the clock.
         if epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)).is_err() {
             return 0;
         }
@@ -110,7 +110,7 @@ impl FlowInbox {
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // An ICMP message to an earlier request, reported once; there may be replies behind it.
+                    // An ICMP message to an earlier request, reported once; replies may follow it.
                     Err(error) => self.totals.errors.count(&error),
                 }
             }

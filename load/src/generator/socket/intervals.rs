@@ -31,7 +31,7 @@ pub(super) struct IntervalCounts {
     pub(super) sent: u64,
     /// First replies that arrived in it.
     pub(super) received: u64,
-    /// Answered requests of those.
+    /// Requests with an intended time in it that were answered.
     pub(super) answered: u64,
 }
 
@@ -129,7 +129,7 @@ impl ThreadIntervals {
         let Some(cut) = self.cut else { return };
         let Some(last) = self.counts.len().checked_sub(1) else { return };
         self.counts[cut.number(intended_ns).min(last)].answered += 1;
-        // A reply that another socket received shortly before the interval counts in it.
+        // A reply that another socket received shortly before the interval counts in this interval.
         let number = cut.number(received_ns).max(self.current);
         self.turn_to(number);
         if let Some(counts) = self.counts.get_mut(number) {

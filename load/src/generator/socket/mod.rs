@@ -172,7 +172,7 @@ impl Generator for SocketGenerator {
             cut,
         };
         let Some((reports, intervals)) = self.run_all(plan, cut, observer) else {
-            // Messages of the other threads must not be taken for those of the next slot.
+            // Messages of the other threads must not count as messages of the next slot.
             self.threads.clear();
             return Err(GeneratorError::Worker);
         };
@@ -210,7 +210,7 @@ fn track(builder: &GeneratorBuilder, run: u64, id: u32) -> FlowTrack {
     }
 }
 
-// The requests of a thread, and an initial payload as long as the longest.
+// The requests of a thread, and an initial payload with the length of the longest request.
 fn requests(
     builder: &GeneratorBuilder,
     run: u64,

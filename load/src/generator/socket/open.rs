@@ -95,7 +95,7 @@ fn from(
 ) -> Result<Option<SocketAddr>, GeneratorError> {
     let sources: &[IpAddr] = if v4 { &sources.v4 } else { &sources.v6 };
     let Some(ports) = &builder.source_ports else {
-        // Flows of one target differ by the number of targets, so that is divided out first.
+        // Flows of one target differ by the number of targets, so divide by it first.
         let turn = id / builder.targets.len();
         return Ok(turn.checked_rem(sources.len()).map(|at| SocketAddr::new(sources[at], 0)));
     };
@@ -107,7 +107,7 @@ fn from(
         ports: ports.len(),
         sources: sources.len(),
     })?;
-    // Moved on by one for each port, or a target would always get the same sources.
+    // The source moves by one per port, otherwise a target would always get the same sources.
     let source = sources[(id + row) % sources.len()];
     Ok(Some(SocketAddr::new(source, port)))
 }

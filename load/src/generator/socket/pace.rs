@@ -6,7 +6,7 @@ use super::worker::{SendResult, SocketPlan, SocketWorker};
 use crate::generator::clock;
 use crate::generator::schedule::SendSchedule;
 
-/// A tick at rates where one holds fewer than a burst of requests.
+/// A tick at rates of fewer requests per tick than half a burst.
 const TICK_NS: u64 = 100_000;
 
 /// A tick at higher rates.
@@ -15,10 +15,11 @@ const SHORT_TICK_NS: u64 = 50_000;
 // The longest sleep, so that replies are read and a cancellation is seen.
 const LONGEST_SLEEP_NS: u64 = 1_000_000;
 
-// Bursts sent in a row before replies are looked at.
+// Bursts sent in a row before replies are read.
 const BURSTS_A_LOOK: u32 = 4;
 
-// The tick for a thread that sends `per_second`, ns. Requests that fall within one leave together.
+// The tick for a thread that sends `per_second`, ns. Requests that fall within one tick leave
+// together.
 pub(super) fn tick_ns(per_second: f64) -> u64 {
     let in_a_tick = per_second * TICK_NS as f64 / 1e9;
     if in_a_tick < crate::generator::MAX_BURST as f64 / 2.0 { TICK_NS } else { SHORT_TICK_NS }
@@ -69,8 +70,8 @@ impl SocketWorker {
     }
 }
 
-// How many of `due` requests the next flow gets, at most `most`: as many as those after it, so that no flow always
-// gets the rest.
+// Number of the `due` requests for the next flow, at most `most`: the same number as for the flows
+// after it, so that no flow always gets the remainder.
 fn even_burst(due: u64, most: u64) -> u64 {
     due.div_ceil(due.div_ceil(most).max(1))
 }

@@ -9,7 +9,7 @@ use crate::header::{RequestCodec, RequestHeader};
 use crate::sys::{Received, SendBatch};
 use crate::workload::{PreparedExchange, RequestOrder};
 
-/// The number of earlier requests with the same tag that a reply is verified against.
+/// The number of earlier requests with the same tag against which a reply is verified.
 const ROUNDS: u64 = 4;
 
 #[derive(Debug)]
@@ -153,7 +153,8 @@ impl ScriptedRequests {
             let is_answer =
                 |request| verify.verify(&exchange.requests[self.number(flow, request)], reply.bytes);
             if reply.truncated || !is_answer(request) {
-                // The service may have been slower than the tags came round: then the reply is right, but too late.
+                // The service may have been so slow that the tag was used again: then the reply is
+                // valid, but late.
                 let earlier = self.with_the_same_tag(flow, request).any(is_answer);
                 return if earlier && !reply.truncated { DatagramKind::Late } else { DatagramKind::Corrupt };
             }
@@ -165,7 +166,7 @@ impl ScriptedRequests {
         of(meaning.answer(&mut flow.window), intended_ns, exchange.code_of(reply.bytes))
     }
 
-    /// The last requests before one that had its tag, over the slots.
+    /// The last requests before `request` that had its tag, over the slots.
     fn with_the_same_tag(&self, flow: &FlowTrack, request: u64) -> impl Iterator<Item = u64> + use<> {
         let range = self.range();
         let sequence = flow.tags.sequence(request);
@@ -173,12 +174,12 @@ impl ScriptedRequests {
         (1..=before).map(move |rounds| request.wrapping_sub(rounds * range))
     }
 
-    /// How many tags there are; 0 for 2^64.
+    /// Number of distinct tags; 0 for 2^64.
     fn range(&self) -> u64 {
         self.exchange.tag.map_or(1, |tag| tag.mask().wrapping_add(1))
     }
 
-    /// [`Order::ByTag`]: which of the prepared requests a request of a flow is.
+    /// [`RequestOrder::ByTag`]: the number of a flow's request among the prepared requests.
     fn number(&self, flow: &FlowTrack, request: u64) -> usize {
         let range = self.range();
         let number = flow.tags.sequence(request).wrapping_add(range.wrapping_mul(u64::from(flow.id)));

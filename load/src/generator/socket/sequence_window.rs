@@ -8,7 +8,7 @@ const MOST_IN_VIEW: u64 = 1 << 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyKind {
-    /// The first to its request.
+    /// The first reply to its request.
     First {
         /// A later request of the flow had been answered before.
         reordered: bool,
@@ -21,7 +21,8 @@ pub(super) enum ReplyKind {
     NeverSent,
 }
 
-/// Requests of one flow and slot: sequences sent, answered, and holding a place in the window.
+/// Requests of one flow and slot: sequences sent, sequences answered, and sequences that hold a
+/// place in the window.
 #[derive(Debug)]
 pub(super) struct SequenceWindow {
     answered: Box<[u64]>,
@@ -55,13 +56,14 @@ impl SequenceWindow {
         }
     }
 
-    // Starts a slot with at least the last `view` requests in view. A reply to an older one is late.
+    // Starts a slot with at least the last `view` requests in view. A reply to an older request is
+    // late.
     pub(super) fn begin(&mut self, view: u64) {
         let wanted = view.max(LEAST_IN_VIEW).min(self.most_in_view).next_power_of_two();
         if wanted > self.in_view {
             self.in_view = wanted;
             self.answered = vec![0; (wanted / 64) as usize].into_boxed_slice();
-            // Not a copy: fresh zeroes cost nothing until they are touched.
+            // Not a copy: new zeroed memory costs nothing until it is used.
             self.released = vec![0; (wanted / 64) as usize].into_boxed_slice();
         } else {
             // A short slot used only the beginning of a large window.
@@ -91,8 +93,8 @@ impl SequenceWindow {
         sequence < self.next && self.next - sequence <= self.in_view && self.answered[word] & bit == 0
     }
 
-    // The first request from `from` on that is in view and neither answered nor released; else the next
-    // to send.
+    // The first request from `from` on that is in view and neither answered nor released; otherwise
+    // the next request to send.
     pub(super) fn first_held(&self, from: u64) -> u64 {
         let first = from.max(self.next.saturating_sub(self.in_view));
         let held = |sequence: &u64| {
@@ -111,7 +113,7 @@ impl SequenceWindow {
         self.outstanding += count;
         for sequence in self.next..self.next + count {
             let (word, bit) = self.place(sequence);
-            // The request that had this bit goes out of view and is not outstanding any more.
+            // The request that had this bit goes out of view and is no longer outstanding.
             if sequence >= self.in_view && (self.answered[word] | self.released[word]) & bit == 0 {
                 self.outstanding -= 1;
             }
@@ -144,8 +146,8 @@ impl SequenceWindow {
         ReplyKind::First { reordered }
     }
 
-    /// Releases the places of unanswered requests before sequence `before`; returns how many. An answer to them
-    /// still counts.
+    /// Releases the places of unanswered requests before sequence `before`; returns their number. A
+    /// later answer to them still counts.
     pub(super) fn release(&mut self, before: u64) -> u64 {
         let first = self.oldest_held.max(self.next.saturating_sub(self.in_view));
         let before = before.min(self.next);

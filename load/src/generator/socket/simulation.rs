@@ -146,7 +146,7 @@ impl SimulatedNetwork {
 #[derive(Debug, Clone)]
 enum SimulationStep {
     Send(u64),
-    /// Answers one that is under way, `0` the oldest.
+    /// Answers a request that is under way, `0` the oldest.
     Answer(prop::sample::Index),
     Twice(prop::sample::Index),
     Drop(prop::sample::Index),

@@ -11,8 +11,8 @@ const SWEEP_NS: u64 = 1_000_000;
 // Number of parts of the timeout. A place is released at most one part late.
 const PARTS: u64 = 8;
 
-/// The next sequence of each flow at one time. Earlier requests that are unanswered a timeout later
-/// release their places.
+/// The next sequence of each flow at one time. Earlier requests that are still unanswered one
+/// timeout later release their places.
 struct FlowMark {
     sequences: Vec<u64>,
 }
@@ -35,7 +35,8 @@ impl SocketWorker {
             if now_ns >= next_mark_ns {
                 next_mark_ns = now_ns + part_ns;
                 mark = (mark + 1) % marks.len();
-                // The marks are at least a part apart, so that the oldest is a whole timeout old.
+                // The marks are at least a part apart, so that the oldest mark is a whole timeout
+                // old.
                 for (sequence, flow) in marks[mark].sequences.iter_mut().zip(&mut self.flows) {
                     self.timed_out += flow.track.window.release(*sequence);
                     *sequence = flow.track.window.next();

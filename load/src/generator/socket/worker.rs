@@ -147,7 +147,8 @@ impl SocketWorker {
         self.cancel.load(Ordering::Relaxed)
     }
 
-    // Sends the next `count` requests of a flow, at most a burst; `intended` gives each one's time.
+    // Sends the next `count` requests of a flow, at most a burst; `intended` returns the intended
+    // time of each request.
     pub(super) fn send(
         &mut self,
         flow: usize,
@@ -164,8 +165,8 @@ impl SocketWorker {
             let Err(error) = &result else { break };
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                // The error is that of an earlier datagram (ICMP port unreachable); this one was
-                // not sent yet.
+                // The error belongs to an earlier datagram (ICMP port unreachable); the present
+                // datagram was not sent yet.
                 Some(libc::ECONNREFUSED) => self.inbox.totals.errors.count(error),
                 _ => break,
             }
@@ -202,7 +203,7 @@ impl SocketWorker {
     }
 
     fn note_lag(&mut self, count: u64, now_ns: u64, intended: impl Fn(u64) -> u64) {
-        // Intended times rise, so the first lags most.
+        // Intended times rise, so the first request is the latest.
         let worst = now_ns.saturating_sub(intended(0));
         self.worst_lag_ns = self.worst_lag_ns.max(worst);
         if worst > LATE_NS {
@@ -230,8 +231,8 @@ impl SocketWorker {
         self.bursts.fill(0);
     }
 
-    // Waits for the start of the slot, and receives stragglers of the last one: without tags they would
-    // look like answers.
+    // Waits for the start of the slot, and receives stragglers of the last slot: without tags they
+    // would look like answers.
     fn wait_until(&mut self, start_ns: u64) {
         while clock::now_ns() < start_ns && self.receive(Duration::ZERO) > 0 {}
         loop {
@@ -280,7 +281,7 @@ impl SocketWorker {
     }
 
     fn receive_drops(&self) -> Vec<u32> {
-        // Where the kernel does not report drops they only count as loss.
+        // If the kernel does not report drops, they only count as loss.
         self.flows.iter().map(|flow| sys::receive_drops(flow.socket.as_fd()).unwrap_or(0)).collect()
     }
 }

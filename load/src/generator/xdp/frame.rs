@@ -12,7 +12,7 @@ const UDP: u8 = 17;
 const HOPS: u8 = 64;
 const UDP_BYTES: usize = 8;
 
-/// From where to where a flow sends.
+/// The source and the destination of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FlowRoute {
     pub(super) from: SocketAddr,
@@ -30,7 +30,7 @@ pub(super) struct RequestHeaders {
     pub(super) length: usize,
     /// The UDP checksum so far: pseudo header, ports and, if it is fixed, the length. Memory order, not folded.
     pub(super) sum: u32,
-    /// The IPv4 header's without the length.
+    /// The checksum of the IPv4 header, without the length.
     pub(super) ip_sum: u32,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
     sum + tail.first().map_or(0, |byte| u64::from(u16::from_ne_bytes([*byte, 0])))
 }
 
-/// The one's complement sum in 16 bits.
+/// The one's complement sum, folded to 16 bits.
 pub(super) fn fold(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);

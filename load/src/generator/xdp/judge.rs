@@ -17,7 +17,7 @@ const LOOK_AGAIN: Duration = Duration::from_micros(500);
 // The longest wait for the ring at the end of a slot.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The number of earlier requests with the same tag that a reply is verified against.
+/// The number of earlier requests with the same tag against which a reply is verified.
 const ROUNDS: u64 = 4;
 
 /// A reply that the program counted as an answer and that does not verify.
@@ -131,7 +131,7 @@ fn judge(record: &[u8], exchange: &PreparedExchange, verify: &dyn ReplyVerifier)
     })
 }
 
-/// [`crate::workload::Order::ByTag`]: which of the prepared requests it was.
+/// [`crate::workload::RequestOrder::ByTag`]: the prepared request with this sequence.
 fn request(exchange: &PreparedExchange, flow: u32, sequence: u64) -> Option<&[u8]> {
     let range = exchange.tag?.mask().wrapping_add(1);
     let number = sequence.wrapping_add(range.wrapping_mul(u64::from(flow)));

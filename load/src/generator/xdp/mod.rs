@@ -1,8 +1,9 @@
 //! The generator that sends requests and receives replies in the kernel.
 //!
-//! A BPF program makes requests under BPF_PROG_TEST_RUN, in pages that then leave as live XDP frames (Linux 5.18) or in a
-//! socket buffer whose clones leave, and another on the same interface takes, matches and times the replies. Nothing of a
-//! request passes through this process. Everything else that arrives is passed on untouched.
+//! A BPF program creates requests under BPF_PROG_TEST_RUN, in pages that then leave as live XDP
+//! frames (Linux 5.18) or in a socket buffer whose clones leave. Another program on the same
+//! interface receives, matches and times the replies. No request passes through this process. All
+//! other packets pass unchanged.
 
 mod frame;
 mod judge;
@@ -47,8 +48,8 @@ const FLOW_LEAD_NS: u64 = 500;
 /// Additional lead time per CPU.
 const ROW_LEAD_NS: u64 = 50_000;
 
-// Requests that fall within a tick leave together. A call costs about 13 us in addition to its frames, measured, so that a
-// tenth of a CPU goes into calls.
+// Requests that fall within a tick leave together. A call costs about 13 us in addition to its
+// frames (measured), so a tenth of a CPU is spent on calls.
 const TICK_NS: u64 = 100_000;
 
 /// A load generator of live XDP frames, with a sending thread for each of its CPUs.
@@ -56,7 +57,7 @@ const TICK_NS: u64 = 100_000;
 /// In window mode the requests in flight are those of all flows of a thread together: the window
 /// times the number of flows, sent by the flows in turn. Replies that are verified in user space
 /// count as answers until they are verified; if they arrive too fast for that, the outcome has the
-/// number of unverified ones.
+/// number of unverified replies.
 #[derive(Debug)]
 pub struct XdpGenerator {
     // In this order: threads and judge end before the program goes.
@@ -193,7 +194,7 @@ impl Generator for XdpGenerator {
         }
         let mut watch = IntervalWatch::new(&self.program, self.hands_over, frame);
         let Some(mut reports) = watch.follow(&self.reports, self.threads.len(), observer) else {
-            // Reports of the other threads must not be taken for those of the next slot.
+            // Reports of the other threads must not count as reports of the next slot.
             self.threads.clear();
             return Err(GeneratorError::Worker);
         };
@@ -231,7 +232,7 @@ fn interval_ns(slot: &LoadSlot, duration_ns: u64) -> u64 {
     slot.interval.map_or(0, |interval: Duration| clock::whole_ns(interval).max(least))
 }
 
-/// One CPU per thread: the requested ones, or the first that the caller may use.
+/// One CPU per thread: the requested CPUs, or the first CPUs that the caller may use.
 fn cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
     let mut cpus = match &builder.cpus {
         Some(cpus) => cpus.clone(),

@@ -9,7 +9,7 @@ use crate::generator::builder::GeneratorBuilder;
 const LEAST_PORT: u16 = 10_000;
 
 // Ports for all flows from `sources` source addresses: flow `id` has port number `id / sources`.
-// Those of the user, or free ones outside the kernel's ephemeral range.
+// The user's ports, or free ports outside the kernel's ephemeral range.
 pub(super) fn choose(builder: &GeneratorBuilder, sources: usize) -> Result<Vec<u16>, GeneratorError> {
     let wanted = builder.flows.div_ceil(sources.max(1));
     if let Some(asked) = &builder.source_ports {

@@ -28,10 +28,10 @@ const VERDICT_RING_BYTES: u32 = 4 << 20;
 // Bits of the echo requests that all flows keep in view together: 16 MiB.
 const ECHO_VIEW: u64 = 1 << 27;
 
-// The same for exchanges, whose times are kept: 64 MiB.
+// View of exchanges, which also store times: 64 MiB.
 const EXCHANGE_VIEW: u64 = 1 << 23;
 
-// The most a flow keeps in view, and the least of an echo.
+// The largest view of a flow, and the smallest view of an echo flow.
 const MOST_IN_VIEW: u64 = 1 << 24;
 const LEAST_ECHO_VIEW: u64 = 1 << 12;
 
@@ -355,7 +355,7 @@ fn tuple_table(routes: &FlowRoutes) -> Result<(u32, u32), GeneratorError> {
     )))
 }
 
-// The table: flow numbers plus one. `None` if a flow finds no place within reach.
+// The table: flow numbers plus one. `None` if a flow finds no free place within the search limit.
 fn place_all(routes: &FlowRoutes, mask: u32, factor: u32) -> Option<Vec<u32>> {
     let mut table = vec![0u32; mask as usize + 1];
     for (id, way) in routes.ways.iter().enumerate() {

@@ -27,7 +27,7 @@ pub(super) struct FlowRoutes {
     pub(super) index: u32,
     /// Whether frames that the link refuses are lost in the far end's full queue.
     pub(super) hands_over: bool,
-    // Why no live frames leave by it; `None` if they do.
+    // Why no live frames leave by the interface; `None` if they do.
     pub(super) no_frames: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl FlowRoutes {
     ///
     /// # Errors
     ///
-    /// [`Error::Xdp`] with the obstacle.
+    /// [`GeneratorError::Xdp`] with the obstacle.
     pub(super) fn find(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
         check_kernel(&release(), LEAST_KERNEL).map_err(GeneratorError::xdp)?;
         check_user()?;
@@ -84,7 +84,7 @@ impl FlowRoutes {
     }
 }
 
-/// Routes that were looked up, so that flows with equal addresses share one look-up.
+/// Routes that were looked up, so that flows with equal addresses share a route.
 struct PathCache<'a> {
     host: &'a Host,
     found: HashMap<(IpAddr, Option<IpAddr>), RoutePath>,
@@ -101,7 +101,7 @@ impl PathCache<'_> {
         Ok(path)
     }
 
-    // The source addresses of flows: those of the user, or the one that the kernel chooses.
+    // The source addresses of flows: the user's addresses, or the address that the kernel chooses.
     fn sources(&mut self, builder: &GeneratorBuilder, v4: bool) -> Result<Vec<IpAddr>, GeneratorError> {
         let asked: Vec<IpAddr> = builder.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
         if !asked.is_empty() {
@@ -154,7 +154,7 @@ fn check_interface(interface: &str, state: &XdpState) -> Result<(), GeneratorErr
         )));
     }
     let Some(features) = state.features.value() else {
-        // Before 6.3 only the attempt shows it.
+        // Before Linux 6.3 only an attempt shows it.
         return match check_kernel(&release(), TELLING_KERNEL) {
             Ok(()) => Err(GeneratorError::xdp(format!(
                 "the XDP features of {interface} are unknown: {}",
@@ -172,8 +172,8 @@ fn check_interface(interface: &str, state: &XdpState) -> Result<(), GeneratorErr
     Ok(())
 }
 
-// Why the interface sends no live frames, so that all requests leave as clones. `None` if it does,
-// or if only an attempt shows it.
+// Why the interface sends no live frames, so that all requests leave as clones. `None` if it sends
+// them, or if only an attempt shows it.
 fn why_no_frames(interface: &str, state: &XdpState) -> Option<String> {
     if state.features.value().is_none_or(|features| features.transmit) {
         return None;
@@ -187,9 +187,9 @@ fn why_no_frames(interface: &str, state: &XdpState) -> Option<String> {
     })
 }
 
-// Programs require capabilities over the whole machine, which no user namespace has.
+// Programs require capabilities for the whole machine, which no user namespace has.
 fn check_user() -> Result<(), GeneratorError> {
-    // Where there are no user namespaces, there is no such file either.
+    // Without user namespaces the file does not exist either.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_else(|_| "0 0 4294967295".to_owned());
     let words: Vec<&str> = map.split_whitespace().collect();
     if words != ["0", "0", "4294967295"] {

@@ -26,7 +26,7 @@ pub(super) fn begin(
     timings: &[XdpTiming],
     requests: u64,
 ) {
-    // An answer releases its place on any CPU, even on one that sends nothing.
+    // An answer releases its place on any CPU, even on a CPU that sends nothing.
     let part_ns = timings.iter().find_map(XdpTiming::part_ns).unwrap_or(0);
     for row in program.rows.iter() {
         reset(row, frame);
@@ -124,7 +124,8 @@ pub(super) struct RowTotals {
 }
 
 impl RowTotals {
-    // `hands_over`: frames that the link refused were lost at the far end; else they never left.
+    // `hands_over`: frames that the link refused were lost at the far end; otherwise they never
+    // left.
     pub(super) fn of(program: &LoadProgram, hands_over: bool) -> Self {
         let sum = |of: fn(&XdpRow) -> &AtomicU64| -> u64 {
             program.rows.iter().map(|row| of(row).load(Ordering::Relaxed)).sum()
@@ -189,7 +190,7 @@ impl LatencyBuckets {
         latency
     }
 
-    /// Those of requests with intended times in these segments. None is longer than `longest_ns`.
+    /// Latencies of requests with intended times in these segments, none longer than `longest_ns`.
     pub(super) fn of_segments(&self, segments: std::ops::Range<usize>, longest_ns: u64) -> Latency {
         let mut latency = Latency::new();
         for segment in segments {

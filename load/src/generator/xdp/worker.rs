@@ -12,15 +12,17 @@ use crate::sys::xdp::{BATCH, PARTS, XdpRow};
 // The longest sleep, so that a cancellation is seen.
 const LONGEST_SLEEP_NS: u64 = 10_000_000;
 
-// Live frames: the target duration of a call, and its most frames. Each call allocates a page pool that
-// lives for a second or more, so that calls should be few.
+// Live frames: the target duration of a call, and its most frames. Each call allocates a page pool
+// that lives for a second or more, so there should be few calls.
 const CALL_NS: u64 = 10_000_000;
 const CALL_FRAMES: u64 = 1 << 18;
 
-// Frames per batch in a flood, where the cost of a batch matters. Queues overflowed with 192.
+// Frames per batch in a flood, because the cost of a batch matters there. Queues overflowed with
+// 192.
 const FLOOD_BATCH: u64 = 128;
 
-// Clones made by a call, in one run of the program: a veth interface's queue holds 256, and is not read meanwhile.
+// Clones made by a call, in one run of the program: a veth interface's queue holds 256, and is not
+// read during the run.
 const CALL_CLONES: u64 = 64;
 
 /// Window mode: the wait for places to be released.
@@ -40,7 +42,7 @@ pub(super) struct XdpPlan {
 /// When the requests of a thread leave.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum XdpTiming {
-    /// Clones: per tick the requests that are due.
+    /// Clones: each tick sends the requests that are due.
     Ticks(SendSchedule),
     /// Live frames that wait for their time in the program.
     Waits(SendSchedule),
@@ -60,7 +62,8 @@ impl XdpTiming {
         }
     }
 
-    // The parts of the timeout by which a window's requests are counted, if there is one; ns.
+    // The length of the parts of the timeout by which a window's requests are counted, ns; `None`
+    // without a window.
     pub(super) fn part_ns(&self) -> Option<u64> {
         match self {
             XdpTiming::Window { part_ns, .. } => Some(*part_ns),
@@ -271,7 +274,8 @@ impl<'a> XdpWorker<'a> {
     }
 }
 
-/// Which parts of a slot may have requests under way. The program counts requests and answers by part.
+/// The parts of a slot that may have requests under way. The program counts requests and answers by
+/// part.
 struct SlotParts {
     oldest: u64,
     newest: u64,
@@ -283,7 +287,8 @@ impl SlotParts {
         let mut given_up = 0;
         while self.newest < part {
             self.newest += 1;
-            // A call that began in this part may end in the next one. The place was last used by a part long given up.
+            // A call that began in this part may end in the next part. Its place was last used by a
+            // part that was given up long ago.
             let place = place(self.newest + 1);
             row.made[place].store(0, Ordering::SeqCst);
             row.returned[place].store(0, Ordering::SeqCst);

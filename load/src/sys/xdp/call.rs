@@ -1,4 +1,4 @@
-//! The calls to `bpf(2)` that aya does not make, or not so.
+//! The calls to `bpf(2)` that aya does not make, or makes differently.
 
 use std::fs::File;
 use std::io;
@@ -102,7 +102,8 @@ pub(crate) struct ReplyNamespace {
 }
 
 impl ReplyNamespace {
-    // Makes one, which takes CAP_SYS_ADMIN; it is gone when this is dropped or the process ends.
+    // Creates a namespace, which requires CAP_SYS_ADMIN; it ends when this is dropped or the
+    // process ends.
     pub(crate) fn with(program: BorrowedFd<'_>) -> io::Result<Self> {
         let inside = || {
             // SAFETY: takes no pointer; the thread is a scratch one, and leaves the others' namespace alone.

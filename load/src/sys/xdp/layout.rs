@@ -3,10 +3,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Latency buckets, and the bits of a value that one keeps: 128 buckets per octave.
+/// Latency buckets, and the bits of a value that a bucket keeps: 128 buckets per octave.
 pub(crate) const BUCKETS: usize = 4096;
 pub(crate) const SUB_BITS: u32 = 7;
-/// Requests of the first half of the slot, the third quarter, the last one.
+/// Requests of the first half, of the third quarter and of the last quarter of the slot.
 pub(crate) const SEGMENTS: usize = 3;
 // Most intervals of a slot.
 pub(crate) const INTERVALS: usize = 1024;
@@ -20,7 +20,7 @@ pub(crate) const MARKS: usize = 32;
 pub(crate) const REQUEST_BYTES: usize = 512;
 /// Room for a frame's headers.
 pub(crate) const HEAD_BYTES: usize = 80;
-/// Places of the table of tuples that are looked at for one.
+/// Most places of the table of tuples that a search checks.
 pub(crate) const PROBES: usize = 16;
 // The longest echo request.
 pub(crate) const FILL_BYTES: usize = 3072;

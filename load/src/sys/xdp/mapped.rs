@@ -39,7 +39,7 @@ unsafe impl<T: Shared> Send for MappedArray<T> {}
 unsafe impl<T: Shared> Sync for MappedArray<T> {}
 
 impl<T: Shared> MappedArray<T> {
-    /// Maps the array of `count` entries that `map` is.
+    /// Maps `map`, which is an array of `count` entries.
     pub(crate) fn new(map: BorrowedFd<'_>, count: usize) -> io::Result<Self> {
         let bytes = count * size_of::<T>();
         // SAFETY: a new mapping at a place of the kernel's choice; it fails if the map is shorter.

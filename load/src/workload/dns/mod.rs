@@ -1,4 +1,4 @@
-//! DNS queries from a file as dnsperf reads it: `NAME TYPE` a line.
+//! DNS queries from a file in dnsperf's format: `NAME TYPE` per line.
 
 mod name;
 mod types;
@@ -19,7 +19,7 @@ const OPT_BYTES: usize = 11;
 // 2020).
 const USUAL_EDNS_BYTES: u16 = 1_232;
 
-// Size that every response may have without EDNS; a smaller buffer size means this one (RFC 6891,
+// Size that every response may have without EDNS; a smaller buffer size means this size (RFC 6891,
 // 6.2.3).
 const LEAST_EDNS_BYTES: u16 = 512;
 
@@ -49,8 +49,8 @@ impl Default for DnsQueryOptions {
 
 /// Queries of class IN, one for each line `NAME TYPE` of `text`, in their order. Empty lines and
 /// comments (`;` or `#`) are left out. Names are absolute with or without a final dot, and may have
-/// the escapes of a zone file (`\.`, `\DDD`); a type is a name or `TYPEnnn`. A reply is known by
-/// its id, and responses are counted by their code.
+/// the escapes of a zone file (`\.`, `\DDD`); a type is a name or `TYPEnnn`. A reply is recognized
+/// by its id, and responses are counted by their code.
 ///
 /// # Errors
 /// A line that is no query, a type that does not go over UDP, or no query at all; `file` names `text` in errors.
@@ -106,7 +106,7 @@ fn query(name: &[u8], kind: u16, options: &DnsQueryOptions) -> Vec<u8> {
     let edns = options.edns_bytes.or(options.dnssec_ok.then_some(USUAL_EDNS_BYTES));
     let flags = if options.recursion_desired { RECURSION_DESIRED } else { 0 };
     let mut query = Vec::with_capacity(HEADER_BYTES + name.len() + 4 + OPT_BYTES);
-    // Id, flags, one question, no answer, no authority, an OPT record or nothing besides.
+    // Id, flags, one question, no answer, no authority, an OPT record or none.
     for field in [0, flags, 1, 0, 0, u16::from(edns.is_some())] {
         query.extend_from_slice(&field.to_be_bytes());
     }

@@ -11,8 +11,8 @@ use super::{EchoedTag, PreparedExchange, ReplyCode, RequestOrder};
 use packet::{AUTHENTICATOR_BYTES, HEADER_BYTES, PacketBuilder, kind};
 use verify::ReplyCheck;
 
-// Prepared requests, each with its own authenticator, so that a server that remembers recent ones
-// does not take one for a retransmission.
+// Prepared requests, each with its own authenticator, so that a server that remembers recent
+// requests does not treat one as a retransmission.
 const REQUESTS: usize = 16_384;
 
 // The most bytes of an attribute's value (RFC 2865, 5), and of a User-Password (5.2).
@@ -29,7 +29,7 @@ pub enum PasswordMethod {
     Chap,
 }
 
-/// Options of requests besides user and password.
+/// Options of requests other than user and password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RadiusOptions {
     /// How the password is sent.
@@ -61,7 +61,7 @@ impl Default for RadiusOptions {
 ///
 /// # Errors
 ///
-/// No secret or user, or one of them or the password too long.
+/// No secret or user, or a secret, user or password that is too long.
 pub fn access_requests(
     secret: &[u8],
     user: &str,

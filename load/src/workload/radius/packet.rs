@@ -6,7 +6,7 @@ use md5::{Digest as _, Md5};
 /// Bytes of a header: type, identifier, length, authenticator.
 pub(super) const HEADER_BYTES: usize = 20;
 
-/// Bytes of an authenticator of either sort.
+/// Bytes of an authenticator of either kind.
 pub(super) const AUTHENTICATOR_BYTES: usize = 16;
 
 // Numbers of packets and attributes (RFC 2865, 2869, 3162).
@@ -21,7 +21,7 @@ pub(super) mod kind {
     pub(in super::super) const NAS_IPV6_ADDRESS: u8 = 95;
 }
 
-/// A packet in the making.
+/// A packet under construction.
 pub(super) struct PacketBuilder(Vec<u8>);
 
 impl PacketBuilder {
@@ -68,7 +68,8 @@ pub(super) fn md5(parts: &[&[u8]]) -> [u8; AUTHENTICATOR_BYTES] {
     hash.finalize().into()
 }
 
-// A User-Password, each block hidden by the hash of the secret and the one before (RFC 2865, 5.2).
+// A User-Password, each block hidden by the hash of the secret and the previous block (RFC 2865,
+// 5.2).
 pub(super) fn hidden(password: &[u8], secret: &[u8], authenticator: [u8; AUTHENTICATOR_BYTES]) -> Vec<u8> {
     let mut hidden = password.to_vec();
     hidden.resize(password.len().max(1).next_multiple_of(AUTHENTICATOR_BYTES), 0);
@@ -82,7 +83,8 @@ pub(super) fn hidden(password: &[u8], secret: &[u8], authenticator: [u8; AUTHENT
     hidden
 }
 
-// A CHAP-Password: the identifier, and the hash of it, the password and the challenge (RFC 2865, 5.3).
+// A CHAP-Password: the identifier, and the hash of identifier, password and challenge (RFC 2865,
+// 5.3).
 pub(super) fn chap(identifier: u8, password: &[u8], challenge: [u8; AUTHENTICATOR_BYTES]) -> Vec<u8> {
     let mut value = vec![identifier];
     value.extend_from_slice(&md5(&[&[identifier], password, &challenge]));

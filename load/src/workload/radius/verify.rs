@@ -1,4 +1,4 @@
-//! Whether a reply comes from a server that knows the secret, and is whole.
+//! Whether a reply comes from a server that knows the secret, and is complete.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use crate::workload::ReplyVerifier;
 // Shortest and longest packet in bytes (RFC 2865, 3).
 const PACKET_BYTES: std::ops::RangeInclusive<usize> = 20..=4_096;
 
-/// Checks identifier, length, attributes, Response Authenticator and, if it is there, Message-Authenticator.
+/// Checks identifier, length, attributes, Response Authenticator and, if present,
+/// Message-Authenticator.
 pub(super) struct ReplyCheck {
     secret: Box<[u8]>,
 }
@@ -20,7 +21,7 @@ impl ReplyCheck {
 
     fn message_authenticator_holds(&self, request: &[u8], reply: &[u8], value_at: usize) -> bool {
         let value_end = value_at + AUTHENTICATOR_BYTES;
-        // Taken over the reply with the request's authenticator in the place of its own.
+        // Computed over the reply with the request's authenticator in place of its own.
         let parts = [
             &reply[..4],
             &request[4..HEADER_BYTES],

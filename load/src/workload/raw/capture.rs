@@ -90,7 +90,7 @@ pub(super) fn payloads(
     Ok((payloads, skipped))
 }
 
-/// Takes a packet of a link, or returns why no packet of that link can be taken.
+/// Accepts a packet of a link, or returns why no packet of that link can be accepted.
 type Take<'a> = dyn FnMut(u32, &[u8]) -> Result<(), String> + 'a;
 
 /// Numbers and bytes of a capture, in the byte order of the host that wrote it.

@@ -1,4 +1,4 @@
-//! Hexadecimal digits, a payload a line.
+//! Hexadecimal digits, one payload per line.
 
 use crate::header::MAX_PAYLOAD_BYTES;
 use crate::workload::EchoedTag;

@@ -1,4 +1,4 @@
-//! UDP payloads as they are, from a text of hexadecimal digits or a capture.
+//! UDP payloads, unchanged, from a text of hexadecimal digits or a capture.
 
 mod capture;
 mod hex;
@@ -26,14 +26,14 @@ pub fn from_hex(text: &str, file: &str, tag: Option<EchoedTag>) -> Result<Prepar
 ///
 /// # Errors
 ///
-/// No capture, another sort of link, or no datagram to send; `file` names the capture in errors.
+/// No capture, another kind of link, or no datagram to send; `file` names the capture in errors.
 pub fn from_pcap(bytes: &[u8], file: &str, tag: Option<EchoedTag>) -> Result<PreparedExchange, SourceError> {
     let (requests, skipped) = capture::payloads(bytes, file, tag)?;
     let notes = skipped.map(|skipped| format!("{file}: {skipped}")).into_iter().collect();
     Ok(exchange(requests, tag, notes))
 }
 
-/// Whether a file's bytes are a capture: if not, it is text.
+/// Whether a file's bytes are a capture; otherwise it is text.
 pub fn is_capture(bytes: &[u8]) -> bool {
     capture::is_capture(bytes)
 }

@@ -76,7 +76,8 @@ impl TcpConnection {
                 Err(_) => return ConnectionWait::End,
             }
         }
-        // Epoll reports unread bytes after the others' turns, but not a query that the last read has completed.
+        // Epoll reports unread bytes after the turns of other connections, but not a query that the
+        // last read has completed.
         self.answer(with, now);
         if self.output.is_empty() { ConnectionWait::Read } else { ConnectionWait::Write }
     }

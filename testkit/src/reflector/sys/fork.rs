@@ -1,4 +1,4 @@
-//! Workers as processes: fork(2).
+//! Worker processes: fork(2).
 
 use std::io;
 
@@ -8,7 +8,7 @@ use rustix::process::Pid;
 ///
 /// # Errors
 ///
-/// The kernel's, and a process with more than one thread.
+/// The kernel's error, or an error if the process has more than one thread.
 pub(crate) fn fork() -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("a process of several threads is not forked"));

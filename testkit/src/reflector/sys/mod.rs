@@ -1,4 +1,4 @@
-//! System calls that no safe wrapper offers, and all unsafe code of this crate.
+//! System calls without a safe wrapper, and all unsafe code of this crate.
 
 #![allow(unsafe_code)]
 

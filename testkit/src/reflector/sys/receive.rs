@@ -1,4 +1,4 @@
-//! Many requests a system call: recvmmsg(2) on buffers made once.
+//! Several requests per system call: recvmmsg(2) on buffers allocated once.
 
 use std::ffi::c_void;
 use std::io;
@@ -84,7 +84,7 @@ impl ReflectorReceiveBatch {
         Ok(self.received)
     }
 
-    /// The datagrams the last call took.
+    /// The datagrams of the last call.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ReflectorDatagram<'_>> {
         let parts = self.buffers.chunks_exact(BUFFER_BYTES).zip(&self.sources).zip(&self.messages);
         parts.take(self.received).map(|((buffer, source), message)| ReflectorDatagram {

@@ -1,4 +1,4 @@
-//! Many replies a system call: sendmmsg(2).
+//! Several replies per system call: sendmmsg(2).
 
 use std::ffi::c_void;
 use std::io;
@@ -15,7 +15,7 @@ pub(crate) struct ReflectorSendBatch {
 }
 
 impl ReflectorSendBatch {
-    /// For `count` replies a call.
+    /// For `count` replies per call.
     pub(crate) fn new(count: usize) -> Self {
         // SAFETY: mmsghdr consists of integers and pointers, for which zeroes are valid: no name, no buffers.
         let empty: libc::mmsghdr = unsafe { zeroed() };
@@ -25,7 +25,8 @@ impl ReflectorSendBatch {
         }
     }
 
-    // Sends as many of `replies` as fit, in their order, waiting for room; returns how many the kernel took.
+    // Sends the first of `replies`, in order, and waits for buffer space. Returns how many the
+    // kernel accepted.
     pub(crate) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,

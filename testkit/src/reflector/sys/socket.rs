@@ -17,7 +17,8 @@ pub(crate) fn request_receive_stamps(socket: BorrowedFd<'_>) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-// Datagrams this socket dropped since it was made (SO_MEMINFO, Linux 4.12; SK_MEMINFO_DROPS, linux/sock_diag.h).
+// Datagrams this socket dropped since it was created (SO_MEMINFO, Linux 4.12; SK_MEMINFO_DROPS,
+// linux/sock_diag.h).
 pub(crate) fn receive_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     const SK_MEMINFO_DROPS: usize = 8;
     let mut values = [0u32; SK_MEMINFO_DROPS + 1];

@@ -14,14 +14,14 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 // interrupts.
 const SLICE: Duration = Duration::from_micros(2);
 
-/// Slices by duration, in steps of this size; longer ones are certainly disturbed.
+/// Slices by duration, in steps of this size; longer slices are certainly disturbed.
 const STEP_NS: usize = 16;
 const STEPS: usize = 4096;
 
 /// Steps that count as one duration.
 const WINDOW: usize = 3;
 
-// Nearly as frequent means at least one in this many.
+// Nearly as frequent: at least one in this many of the slices of the most frequent duration.
 const NEARLY: u64 = 3;
 
 // An interrupt lengthens a slice by at least this factor: 0.6 us.
@@ -150,7 +150,7 @@ fn slice(rounds: u64) {
     black_box(number);
 }
 
-// As many that the fastest of some takes the time of a slice.
+// Number of rounds for which the fastest of some slices takes [`SLICE`].
 fn rounds_a_slice() -> u64 {
     let mut rounds = 64;
     loop {
@@ -197,7 +197,7 @@ impl SliceDurations {
 
     // Undisturbed duration of all slices, and their number; `None` without any.
     fn finish(mut self) -> Option<(Duration, u64)> {
-        // The last ones are judged by those before them if they are too few.
+        // If the last slices are too few, the result of the slices before applies to them.
         if self.judged == 0 || self.count > TOGETHER / 4 {
             self.judge();
         }

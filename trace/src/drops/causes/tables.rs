@@ -5,8 +5,8 @@
 //! between kernels. The stage is the most frequent one; the function corrects it for reasons of
 //! several stages.
 //!
-//! Functions are those that call `kfree_skb` in Linux 4.18 to 6.18: all there is before Linux 5.17.
-//! After inlining only the outer function is visible.
+//! Functions are the callers of `kfree_skb` in Linux 4.18 to 6.18. Before Linux 5.17 there is no
+//! other information. After inlining only the outer function is visible.
 
 use super::{StagedCause, named};
 use crate::drops::ledger::PathStep;

@@ -5,7 +5,7 @@ use super::{LossExactness, StageLoss};
 use crate::drops::causes;
 
 /// Device counters of these kinds minus losses seen by tracepoints: if a driver drops a socket
-/// buffer, both count.
+/// buffer, the counter and the tracepoint count it.
 pub(super) fn losses(
     evidence: &PacketEvidence,
     kinds: &[(CounterUse, &str)],

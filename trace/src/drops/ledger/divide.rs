@@ -20,9 +20,9 @@ pub(super) struct PlacedLoss {
 struct LossPart {
     /// The loss by reason or function.
     whole: &'static str,
-    // Whether only without a kernel reason.
+    // Whether only losses without a kernel reason are divided.
     without_reason: bool,
-    /// The function without losses of this part.
+    /// A function whose drops are not of this part.
     but_not_in: Option<&'static str>,
     part: &'static str,
     /// The counters of the part.
@@ -57,7 +57,7 @@ const PARTS: &[LossPart] = &[
         part: "rp-filter",
         counters: &["TcpExt.IPReversePathFilter"],
     },
-    // __udp4_lib_rcv and __udp6_lib_rcv drop these in one place with packets without a socket.
+    // At one place, __udp4_lib_rcv and __udp6_lib_rcv drop these and packets without a socket.
     LossPart {
         whole: "no-socket",
         without_reason: true,

@@ -139,7 +139,8 @@ impl PacketEvidence {
         }
     }
 
-    /// Growth of counters of this name at all places; a name with a space has its place before it.
+    /// Growth of the counters with this name at all places; before a space, `name` can have a
+    /// place.
     pub(super) fn grown(&self, name: &str) -> u64 {
         let (place, name) = name.split_once(' ').map_or((None, name), |(place, name)| (Some(place), name));
         let these = self.grown.iter().filter(|grown| grown.name == name);

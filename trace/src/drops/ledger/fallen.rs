@@ -54,7 +54,7 @@ fn of_lost(evidence: &PacketEvidence, lost: &LostCount) -> PlacedLoss {
         Some(reason) => format!("kfree_skb reason {reason}"),
         None => "kfree_skb".to_owned(),
     };
-    // An event that was not counted may have been one of these.
+    // An event that was not counted may have been one of these drops.
     let exactness = if evidence.seen.missed == 0 { LossExactness::Exact } else { LossExactness::Sampled };
     let (step, mut loss) = match causes::of_skb(reason, function, lost.route_error) {
         Some(StagedCause { step, cause }) => (step, StageLoss::of(cause, lost.packets, exactness, source)),
@@ -68,8 +68,8 @@ fn of_lost(evidence: &PacketEvidence, lost: &LostCount) -> PlacedLoss {
         None => place(evidence, lost, step),
     };
     let has_reason = reason.is_some_and(|reason| reason != causes::NO_REASON);
-    // A transmitting driver takes the packet from its socket first (tun_net_xmit, Linux 6.18), so
-    // that it seems to be arriving.
+    // A transmitting driver first detaches the packet from its socket (tun_net_xmit, Linux 6.18),
+    // so that the packet seems to be arriving.
     let is_sent = lost.origin == PacketOrigin::Arriving
         && step == PathStep::Link
         && [causes::TRANSMIT_RING, causes::TAP_FULL].contains(&loss.name.as_str());
@@ -105,8 +105,8 @@ fn place(evidence: &PacketEvidence, lost: &LostCount, step: PathStep) -> Option<
     }
 }
 
-/// The nftables chains at the hook, one of which dropped it; the hook if none is known. Without a
-/// route it may have been an ingress hook or one of a bridge.
+/// The nftables chains at the hook, one of which dropped the packet; the hook if no chain is known.
+/// Without a route it may have been an ingress hook or a bridge's hook.
 fn chains(evidence: &PacketEvidence, lost: &LostCount) -> Option<String> {
     let Some(hook) = lost.hook.as_deref() else {
         return (evidence.chains.len() == 1).then(|| evidence.chains.concat());
@@ -124,7 +124,7 @@ fn chains(evidence: &PacketEvidence, lost: &LostCount) -> Option<String> {
     }
 }
 
-// The sockets of a port with losses, largest first; else the port.
+// The sockets of a port with losses, largest first; the port if there are none.
 fn sockets(evidence: &PacketEvidence, port: u16) -> String {
     let of_port =
         evidence.grown.iter().filter(|grown| grown.name == "drops" && is_of_port(&grown.place, port));
@@ -137,7 +137,7 @@ fn sockets(evidence: &PacketEvidence, port: u16) -> String {
     }
 }
 
-/// Whether a socket's name is of this port.
+/// Whether a socket's name contains this port.
 pub(super) fn is_of_port(place: &str, port: u16) -> bool {
     let behind = format!(":{port}");
     place.split(' ').any(|word| word.ends_with(&behind))

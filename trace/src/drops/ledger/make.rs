@@ -65,7 +65,8 @@ fn named(subject: &PortSubject) -> String {
     format!("{what}{peer}{place}")
 }
 
-/// Requests that macvtaps took: by their counters, which are of all packets, up to the number that is missing.
+/// Requests that the queues of macvtaps accepted: from counters of all packets, up to the number of
+/// missing requests.
 fn taken(evidence: &PacketEvidence, fallen: &[PlacedLoss], notes: &mut Vec<String>) -> u64 {
     let passed = |point| evidence.passed(point, PacketDirection::Request).into_value();
     let Some((received, delivered)) = passed(PathPoint::Received).zip(passed(PathPoint::Delivered)) else {
@@ -150,14 +151,15 @@ fn before_arrival(
             .flatten()
             .fold(sent.saturating_sub(*arrived), |missing, loss| missing.saturating_sub(loss.packets))
     });
-    // A program's drops are counted exactly and by queue; the rest may have been lost in the ring.
+    // A program's drops are counted exactly and by queue; the other packets may have been lost in
+    // the ring.
     let counted_xdp = attributed(counted_xdp, missing);
     let found: u64 = counted_xdp.iter().map(|loss| loss.packets).sum();
     let counted_link = attributed(counted_link, missing.map(|missing| missing.saturating_sub(found)));
     ([link, counted_link].concat(), [xdp, counted_xdp].concat())
 }
 
-/// The reading program: complete datagrams go on.
+/// The reading program: only complete datagrams continue to the next stage.
 fn application(evidence: &PacketEvidence, mut losses: Vec<StageLoss>) -> UnbalancedStage {
     let passed = |point| evidence.passed(point, PacketDirection::Request);
     let cut = passed(PathPoint::Truncated).into_value().unwrap_or_default();
@@ -327,7 +329,7 @@ fn forwarded(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> Accounti
     balanced(Known::Value(first), legs.map(|(step, losses)| UnbalancedStage::of(*step, losses)).collect())
 }
 
-/// Whether it concerns received packets.
+/// Whether a loss concerns received packets.
 fn is_received(fallen: &PlacedLoss, direction: PacketDirection) -> bool {
     fallen.direction == direction && fallen.origin != PacketOrigin::Local
 }

@@ -60,7 +60,7 @@ pub(super) fn completed(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) 
 
 /// Adds losses that only sockets counted; returns their number.
 fn dropped(evidence: &PacketEvidence, fallen: &mut Vec<PlacedLoss>) -> u64 {
-    // A socket does not count by sender.
+    // A socket does not count drops per sender.
     let mut dropped: u64 = 0;
     if evidence.subject.peer.is_some() {
         return dropped;
@@ -87,7 +87,7 @@ fn dropped(evidence: &PacketEvidence, fallen: &mut Vec<PlacedLoss>) -> u64 {
     dropped
 }
 
-// Drops of a port's sockets beyond those seen, and the socket with most.
+// Drops of a port's sockets beyond the drops seen, and the socket with most drops.
 fn unseen<'e>(
     evidence: &'e PacketEvidence,
     fallen: &[PlacedLoss],
@@ -143,7 +143,7 @@ fn read(evidence: &PacketEvidence) -> u64 {
     })
 }
 
-/// Adds proved packets to the point before the socket, as far as later points have more.
+/// Adds proved packets to [`PathPoint::Received`], up to the number that later points have more.
 fn pass(evidence: &mut PacketEvidence, fallen: &[PlacedLoss], proved: u64) {
     let lost = |steps: &[PathStep]| {
         let these = fallen

@@ -36,7 +36,7 @@ impl UnbalancedStage {
     }
 }
 
-/// Balances legs in order. `first` is the number into the first.
+/// Balances stages in order. `first`: the number of packets into the first stage.
 pub(super) fn balanced(first: Known<u64>, legs: Vec<UnbalancedStage>) -> AccountingPath {
     let mut current = first;
     let mut stages = Vec::new();
@@ -85,8 +85,8 @@ fn entry(packets_in: Known<u64>, leg: UnbalancedStage) -> StageEntry {
     entry
 }
 
-// The output of a stage is its input minus losses. Notes more losses than packets here, because
-// the next stage cannot get fewer than none.
+// The output of a stage is its input minus losses. Notes if there are more losses than packets,
+// because the next stage cannot get fewer than zero packets.
 fn derive(entry: &mut StageEntry, came: u64, waits: u64, why: &str) {
     let missing = difference(came, entry.gone(), 0);
     entry.waiting = signed(waits).min(missing).max(0);
@@ -102,8 +102,8 @@ fn signed(packets: u64) -> i64 {
     i64::try_from(packets).unwrap_or(i64::MAX)
 }
 
-/// Assigns missing packets to device counters in their order, each up to the rest. If the number is
-/// unknown, all of each.
+/// Assigns missing packets to device counters in their order, each up to the packets that are left.
+/// If the number of missing packets is unknown, all packets of each counter.
 pub(super) fn attributed(losses: Vec<StageLoss>, missing: Option<u64>) -> Vec<StageLoss> {
     let Some(mut missing) = missing else { return losses };
     let mut attributed = Vec::new();

@@ -1,8 +1,9 @@
 //! CPU time of counting.
 //!
-//! The kernel can time programs (`BPF_ENABLE_STATS`, Linux 5.8), which makes each run slower, so it
-//! does that only for short times. The call from the tracepoint and back is not included: it is
-//! measured at a tracepoint that this thread passes itself, with and without an empty program.
+//! The kernel can time programs (`BPF_ENABLE_STATS`, Linux 5.8), which makes each run slower, so
+//! programs are timed only for short times. The time of the call from the tracepoint and back is
+//! not included: it is measured at a tracepoint that this thread passes itself, with and without an
+//! empty program.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -42,8 +43,8 @@ pub(super) struct ProgramTiming {
     thread: Option<JoinHandle<()>>,
     timed: mpsc::Receiver<Duration>,
     seconds: Duration,
-    // Time per run at each call of [`ProgramTiming::time_now`], ns. A program that loses its CPU
-    // for some milliseconds is timed with them.
+    // Time per run at each call of [`ProgramTiming::time_now`], ns. If a program loses its CPU for
+    // some milliseconds, they are part of its time.
     seen_run_ns: Vec<f64>,
 }
 

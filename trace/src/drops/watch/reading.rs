@@ -110,8 +110,8 @@ impl DropsReading {
         let interface = &port.interface;
         let owner = port.owner.as_ref().map(|owner| format!(" of {owner}")).unwrap_or_default();
         self.ports.insert(interface.clone(), format!("{} {interface}{owner}", port.kind));
-        // A macvtap counts what its queue had no room for in both (macvlan_count_rx of macvlan_handle_frame, and
-        // tap_handle_frame, Linux 6.18).
+        // A macvtap counts drops by its full queue in both (macvlan_count_rx of
+        // macvlan_handle_frame, and tap_handle_frame, Linux 6.18).
         if port.kind == PortKind::Macvtap
             && let Some((all, dropped)) = port.total("rx_packets").zip(port.total("rx_dropped"))
         {
@@ -211,7 +211,7 @@ const UDP: &[&str] = &[
     "Ip6ReasmReqds",
 ];
 
-/// Whether a ledger uses it.
+/// Whether a ledger uses the counter.
 fn is_of_packets(counter: &Counter) -> bool {
     let counts = !matches!(counter.counts, CountedUnit::BytesIn | CountedUnit::BytesOut | CountedUnit::Ticks);
     counts && !matches!(counter.stage, StageName::Machine | StageName::Irq | StageName::Thread)

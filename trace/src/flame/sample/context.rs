@@ -54,7 +54,7 @@ const LEAVE: [&str; 8] = [
 // The context of a kernel stack, root first, and the index of the function in which it begins (0
 // for [`CpuContext::Task`] and [`CpuContext::Idle`]).
 //
-// The innermost counts: an interrupt during softirqs is an interrupt.
+// The innermost context counts: an interrupt during softirqs is an interrupt.
 pub(super) fn of<'n>(kernel: impl IntoIterator<Item = &'n str>, idle_task: bool) -> (CpuContext, usize) {
     let (mut context, mut entry) = (if idle_task { CpuContext::Idle } else { CpuContext::Task }, 0);
     let mut interrupted = (context, entry);

@@ -33,13 +33,13 @@ pub(super) struct OpenedSamplers {
 #[derive(Debug, Clone, Copy)]
 enum SamplePace {
     // A number of cycles, not a frequency: with a frequency, samples of mostly idle CPUs would
-    // stand for less than those of others.
+    // stand for less time than samples of busy CPUs.
     Cycles(u64),
     /// Clock samples per second.
     Clock(u32),
 }
 
-/// Opens cycles on these CPUs, or the clock if there are none, with the first permitted ring size.
+/// Opens cycles on these CPUs, or the clock without cycles, with the first permitted ring size.
 pub(super) fn open(cpus: &[u32], frequency_hz: u32, rings: &[usize]) -> Result<OpenedSamplers, TraceError> {
     let why = match speed() {
         Ok(hz) => match open_all(cpus, SamplePace::Cycles((hz / f64::from(frequency_hz)) as u64), rings) {
@@ -157,7 +157,7 @@ fn builder(cpu: u32, pace: SamplePace, ring: usize) -> Builder<'static> {
         .one_cpu(cpu as usize)
         .include_kernel()
         .sample(SampleFlag::TID | SampleFlag::CALLCHAIN)
-        // Nobody waits: rings are polled.
+        // No process waits for a wakeup: rings are polled.
         .wakeup_watermark(ring / 2);
     builder
 }

@@ -11,7 +11,7 @@ use crate::TraceError;
 use crate::flame::profile::{FrameKind, StackFrame};
 use crate::symbols::{KernelSymbols, source_name};
 
-/// Attempts for addresses of a process that fail together.
+/// Limit of lookups for addresses of a process, if lookups fail.
 const TRIES: u32 = 64;
 
 pub(super) struct FunctionNames {
@@ -25,7 +25,7 @@ pub(super) struct FunctionNames {
     threads: HashMap<(u32, u32), String>,
     /// Processes without symbols, and why.
     nameless: HashMap<u32, String>,
-    /// Why the first functions of others have no symbol.
+    /// The first lookup that failed: its process, and why.
     nameless_files: Option<String>,
 }
 
@@ -130,7 +130,7 @@ impl FunctionNames {
     }
 
     /// Function and file of each address with a symbol. One bad mapped file makes a whole lookup
-    /// fail, so failed ones are split.
+    /// fail, so failed lookups are split.
     fn names_of(&mut self, pid: u32, addresses: &[u64], tries: &mut u32) -> Vec<Option<Named>> {
         if addresses.is_empty() {
             return Vec::new();

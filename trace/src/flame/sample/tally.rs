@@ -121,7 +121,7 @@ fn named(place: SamplePlace, comm: &str, chain: &[u64], names: &mut FunctionName
 }
 
 /// Addresses of a chain, innermost first, with their kind. All but the innermost are return
-/// addresses, which may be in the next function; one less is in the call.
+/// addresses, which may be in the next function; the address minus one is in the call instruction.
 pub(super) fn addresses(chain: &[u64]) -> impl Iterator<Item = (FrameKind, u64)> + '_ {
     let mut kind = None;
     let mut innermost = true;

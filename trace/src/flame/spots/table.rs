@@ -54,7 +54,7 @@ struct SpotTexts {
 struct SpotPattern {
     functions: NamePatterns,
     leaf: NamePatterns,
-    // One of these must be further out; empty for any.
+    // One of these must be further out on the stack; empty for any.
     under: NamePatterns,
 }
 
@@ -197,7 +197,7 @@ impl KnownSpot {
         Ok(Self { told: SpotTexts::read(entry)?, ways, anywhere: entry.anywhere, kind })
     }
 
-    /// Whether a function may be it, depending on its place in a stack.
+    /// Whether a function may be this spot, depending on its place in a stack.
     fn could_be(&self, name: &str, kind: FrameKind) -> bool {
         self.kind == kind && self.ways.iter().any(|way| way.functions.have(name) || way.leaf.have(name))
     }
@@ -226,7 +226,7 @@ pub(super) fn is_packet_path(frames: &[&JudgedFunction<'_>]) -> bool {
 }
 
 impl SpotTexts {
-    /// Missing texts come from the rule of its finding.
+    /// Texts that an entry lacks are those of its finding's rule.
     fn read(entry: &SpotEntry) -> Result<Self, String> {
         let rule = entry.finding.as_deref().map(rule).transpose()?;
         let told = |own: &Option<String>, of_rule: fn(&Rule) -> &'static str| {

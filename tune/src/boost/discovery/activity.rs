@@ -1,4 +1,5 @@
-//! Looking for a while: what the threads do, sampled, and meanwhile where datagrams land.
+//! Observes a server for a time: samples its threads, and traces the delivery of datagrams
+//! meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,16 +11,16 @@ use linerate_host::{Host, Known};
 
 use super::ObservationOptions;
 
-/// Samples are at least this far apart.
+/// Shortest time between two samples.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// They take at most one part in this many of the time, however many threads there are.
+/// Samples use at most one part in this number of the time, whatever the number of threads.
 const SHARE: u32 = 20;
 
-/// As many ports as are looked at together.
+/// Most ports whose datagrams are traced together.
 const PORTS: usize = 16;
 
-/// How often it is asked whether to stop.
+/// Time between two calls of `stop`.
 const TICK: Duration = Duration::from_millis(20);
 
 pub(super) struct ObservedActivity {
@@ -29,7 +30,7 @@ pub(super) struct ObservedActivity {
     pub(super) landings: Known<DeliveryReport>,
 }
 
-/// Looks for as long as `look` says, or until `stop`; at least one sample is taken.
+/// Observes for the duration in `look`, or until `stop` returns true. Takes at least one sample.
 pub(super) fn look(
     host: &Host,
     services: &[ServiceSockets],
@@ -52,7 +53,7 @@ pub(super) fn look(
             std::thread::sleep(pause.max(Duration::from_micros(100)));
         }
     };
-    // Only the datagrams are looked at by the calling thread, since `stop` is its own.
+    // Samples are taken in another thread, because `stop` can be called only in this one.
     let (sampling, landings) = std::thread::scope(|scope| {
         let sampling = scope.spawn(sampling);
         let landings = land(host, ports, look, stop);

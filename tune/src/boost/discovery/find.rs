@@ -1,4 +1,4 @@
-//! Finding a server: its sockets and its processes, or one line that says why there is none.
+//! Finds a server: its sockets and its processes, or one line with the reason why there is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,23 +12,23 @@ use super::limits::{may_trace, namespace};
 use super::process_table::ProcessTable;
 use super::{DiscoveryError, ServerQuery};
 
-/// What it takes to boost a server.
+/// Capabilities that a boost requires.
 const CAPABILITIES: &str = "CAP_SYS_PTRACE to find and copy its sockets, CAP_NET_ADMIN and CAP_BPF to steer them, \
                             CAP_SYS_NICE to pin its threads";
 
 /// A server that was found.
 pub(super) struct FoundServer {
-    /// Its processes, the one that the others come from first.
+    /// The processes, the parent of the others first.
     pub(super) processes: Vec<u32>,
-    /// Its sockets, a group an item.
+    /// The sockets, one item per group.
     pub(super) services: Vec<ServiceSockets>,
-    /// The path to it.
+    /// The packet path to the server.
     pub(super) path: PacketPath,
-    /// Addresses where others have sockets too.
+    /// Addresses on which other servers have sockets, too.
     pub(super) others: Vec<String>,
 }
 
-/// Finds the server. A socket or process that goes while it is looked at is looked for once more.
+/// Finds the server. Searches once more if a socket or process ends during the search.
 pub(super) fn find(
     host: &Host,
     wanted: &ServerQuery,
@@ -86,7 +86,7 @@ fn find_at_once(
     Ok(FoundServer { processes: processes.ordered(&processes.kin(&server)), services: own, path, others })
 }
 
-/// Whether the process is there, and in the network namespace that is looked at.
+/// Whether the process exists, in the observed network namespace.
 fn is_here(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
     let scope = Scope { pid: Some(pid), ..Scope::default() };
     scope.check(host).map_err(|error| DiscoveryError::NotThere(error.to_string()))?;
@@ -102,7 +102,7 @@ fn is_here(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
     }
 }
 
-/// Whether the host has each interface that was named.
+/// Whether the host has each named interface.
 fn interfaces_are_here(host: &Host, wanted: &ServerQuery) -> Result<(), DiscoveryError> {
     let Ok(names) = host.list("/sys/class/net") else { return Ok(()) };
     match wanted.interfaces.iter().find(|name| !names.contains(name)) {
@@ -113,7 +113,7 @@ fn interfaces_are_here(host: &Host, wanted: &ServerQuery) -> Result<(), Discover
     }
 }
 
-/// The ports on which the process listens, or its kin.
+/// The ports on which the process or its kin listens.
 fn ports_of(host: &Host, pid: u32, processes: &ProcessTable<'_>) -> Result<Vec<u16>, DiscoveryError> {
     let mut asked: Vec<u32> = processes.kin(&BTreeSet::from([pid])).into_iter().collect();
     asked.sort_by_key(|kin| *kin != pid);
@@ -131,8 +131,8 @@ fn ports_of(host: &Host, pid: u32, processes: &ProcessTable<'_>) -> Result<Vec<u
     Err(DiscoveryError::NotThere(nothing.map_or_else(lacking, |error| error.to_string())))
 }
 
-/// The ports that a process chose, where there are some: those that the kernel gave to its sockets come and go, as a
-/// resolver's for its own questions.
+/// The ports that the process chose, if there are any. Ports that the kernel assigned come and go,
+/// for example the ports of a resolver's own queries.
 fn lasting(services: &[ServiceSockets], given: &Known<(u16, u16)>) -> Vec<u16> {
     let all: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
     let is_given = |port: &u16| given.value().is_some_and(|(first, last)| (*first..=*last).contains(port));
@@ -173,7 +173,7 @@ fn address(service: &ServiceSockets) -> (SocketProtocol, SocketAddr) {
     (service.protocol, service.local)
 }
 
-/// The processes of the server that is meant.
+/// The processes of the requested server.
 fn choose(
     wanted: &ServerQuery,
     processes: &ProcessTable<'_>,
@@ -210,7 +210,7 @@ fn choose(
     }
 }
 
-/// Of sockets that no process holds that is visible here.
+/// The error for sockets that no visible process holds.
 fn hidden(service: &ServiceSockets) -> Option<DiscoveryError> {
     let hidden = service.sockets.iter().filter(|socket| socket.descriptors.is_empty()).count();
     let which = match (hidden, service.sockets.len()) {

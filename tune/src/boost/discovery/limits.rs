@@ -1,15 +1,18 @@
-//! What a process is confined to: its control group's CPUs, its namespaces, and what this process may.
+//! Limits of a process: the CPUs of its control group, its namespaces, and the capabilities of this
+//! process.
 
 use linerate_host::{CpuSet, Host};
 
-/// `CAP_SYS_PTRACE` of linux/capability.h: to read the descriptors of others' processes, and to copy them.
+/// `CAP_SYS_PTRACE` of linux/capability.h: to read and copy the descriptors of other users'
+/// processes.
 const SYS_PTRACE: u32 = 19;
 
 /// The CPUs that the control group of a thread permits; `None` without a limit, or if it is unknown.
 pub(super) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -> Option<CpuSet> {
     let groups = host.read(&format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
     let file = controller(&groups)?;
-    // A group without the controller is confined as the next one above is that has it.
+    // A group without the controller has the limit of the nearest group above that has the
+    // controller.
     let mut directory = file.directory.as_str();
     let cpus = loop {
         let path = format!("{directory}/{}", file.name);
@@ -23,15 +26,15 @@ pub(super) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -
     (!all && !cpus.is_empty()).then_some(cpus)
 }
 
-/// Where the CPUs of a control group are told.
+/// The file with the CPUs of a control group.
 struct CpusetFile {
     root: &'static str,
     directory: String,
     name: &'static str,
 }
 
-/// From lines such as `0::/system.slice/nsd.service`, or of the first version `4:cpuset:/` (cgroups(7)). The first version
-/// goes before the second where both are there, since a controller is in one of them.
+/// From lines such as `0::/system.slice/nsd.service`, or `4:cpuset:/` of version 1 (cgroups(7)). If
+/// both versions exist, version 1 has precedence, because a controller is in one version only.
 fn controller(groups: &str) -> Option<CpusetFile> {
     let lines = || groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let below = |root: &'static str, path: &str, name| CpusetFile {
@@ -47,7 +50,7 @@ fn controller(groups: &str) -> Option<CpusetFile> {
     Some(below("/sys/fs/cgroup", path, "cpuset.cpus.effective"))
 }
 
-/// Whether this process may trace those of others; true where that is not told.
+/// Whether this process may trace processes of other users; true if that is unknown.
 pub(super) fn may_trace(host: &Host) -> bool {
     let status = host.read("/proc/thread-self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -61,7 +64,7 @@ pub(super) fn namespace(host: &Host, process: &str) -> Option<u64> {
     link.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// The id that a process has in its own PID namespace, where that is another than the one it is looked at from.
+/// The PID that a process has in its own PID namespace, if that is not the namespace of `pid`.
 pub(super) fn inner_pid(host: &Host, pid: u32) -> Option<u32> {
     let status = host.read(&format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
@@ -70,7 +73,7 @@ pub(super) fn inner_pid(host: &Host, pid: u32) -> Option<u32> {
     ids.get(own + 1..)?.last().copied()
 }
 
-/// Gives any text to what reads files of a process, for the fuzzer.
+/// Gives any text to the parsers of a process's files, for the fuzzer.
 pub(crate) fn any_text(text: &str) {
     let files = ["/proc/50/task/51/cgroup", "/proc/50/status", "/proc/thread-self/status"];
     let host = Host::scripted(files.map(|file| (file, text)));

@@ -1,4 +1,5 @@
-//! The processes of a server: those that share its sockets, and the kin of these that run the same program.
+//! The processes of a server: processes that share its sockets, and their kin (ancestors and
+//! descendants) that run the same program.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ pub(super) struct ProcessTable<'h> {
 }
 
 impl<'h> ProcessTable<'h> {
-    /// Those that are there. One that ends meanwhile is left out.
+    /// Lists all processes. Omits a process that ends meanwhile.
     pub(super) fn observe(host: &'h Host) -> Self {
         let names = host.list("/proc").unwrap_or_default();
         let pids = names.iter().filter_map(|name| name.parse().ok());
@@ -29,18 +30,18 @@ impl<'h> ProcessTable<'h> {
         self.tasks.get(&pid)?.parent.filter(|parent| *parent != 0)
     }
 
-    /// Name of a process as `comm` has it.
+    /// Name of a process from `comm`.
     pub(super) fn name(&self, pid: u32) -> String {
         let name = self.host.read(&format!("/proc/{pid}/comm")).map(|name| name.trim_end().to_owned());
         name.unwrap_or_else(|_| self.task(pid).map_or_else(|| "?".to_owned(), |task| task.name.clone()))
     }
 
-    /// What tells programs apart: the file, where it may be read.
+    /// Identifies the program of a process: its file if that is readable, else the process name.
     fn program(&self, pid: u32) -> String {
         self.host.read_link(&format!("/proc/{pid}/exe")).unwrap_or_else(|_| self.name(pid))
     }
 
-    /// The process and those it comes from, as far as they run its program.
+    /// The process and its ancestors that run the same program, up to the first that does not.
     fn line(&self, pid: u32) -> Vec<u32> {
         let program = self.program(pid);
         let mut line = vec![pid];
@@ -55,7 +56,8 @@ impl<'h> ProcessTable<'h> {
         line
     }
 
-    /// Those that these come from and those that come from them, which run the same program, and themselves.
+    /// These processes, their ancestors that run the same program, and all descendants that run it,
+    /// too.
     pub(super) fn kin(&self, pids: &BTreeSet<u32>) -> BTreeSet<u32> {
         let mut kin: BTreeSet<u32> = pids.iter().flat_map(|pid| self.line(*pid)).collect();
         let programs: BTreeSet<String> = kin.iter().map(|pid| self.program(*pid)).collect();
@@ -73,7 +75,7 @@ impl<'h> ProcessTable<'h> {
         }
     }
 
-    /// The same in the order in which they come from each other, the oldest first.
+    /// The processes by their depth below each other, the oldest first.
     pub(super) fn ordered(&self, pids: &BTreeSet<u32>) -> Vec<u32> {
         let depth = |pid: u32| {
             let parents =
@@ -85,8 +87,8 @@ impl<'h> ProcessTable<'h> {
         ordered
     }
 
-    /// The holders of these services, those of one server an item: they share a socket or a reuseport group, or come from the
-    /// same process of the same program.
+    /// The processes that hold these services, one item per server. Processes of one server share a
+    /// socket or a reuseport group, or descend from the same process of the same program.
     pub(super) fn servers(&self, services: &[ServiceSockets]) -> Vec<BTreeSet<u32>> {
         let mut servers: Vec<BTreeSet<u32>> = Vec::new();
         let mut join = |pids: BTreeSet<u32>| {
@@ -111,8 +113,8 @@ impl<'h> ProcessTable<'h> {
     }
 }
 
-/// The processes of a socket. The first process of the system holds those of all services that it starts on demand: it is no
-/// part of them.
+/// The processes of a socket. PID 1 is omitted if there are others: it holds the sockets of all
+/// services that it starts on demand, but it is not part of the services.
 fn holders(socket: &linerate_host::stage::socket::SocketState) -> BTreeSet<u32> {
     let all: BTreeSet<u32> = socket.descriptors.iter().map(|(pid, _)| *pid).collect();
     let others: BTreeSet<u32> = all.iter().copied().filter(|pid| *pid != 1).collect();

@@ -1,4 +1,4 @@
-//! Which thread reads which socket, from what was seen of both.
+//! Which thread reads which socket, from the observations of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use super::{GroupSocket, ReaderEvidence, ServerGroup};
 /// A process and one of its threads.
 pub(super) type Thread = (u32, u32);
 
-/// The sockets a thread reads, by their cookies, and how each is known.
+/// The sockets that a thread reads, by cookie, with the evidence.
 pub(super) type Claims = BTreeMap<Thread, BTreeMap<u64, ReaderEvidence>>;
 
 /// The threads that read these sockets.
 ///
-/// What was seen goes before what can only be told from who is there: a socket that a thread was seen to read, to call or to
-/// wait for is not said to be read by one that was not.
+/// Observations take precedence over guesses: if a thread was seen to read, call or wait for a
+/// socket, no thread that was not seen counts as its reader.
 pub(super) fn readers(
     groups: &[ServerGroup],
     sightings: &[ThreadSightings],
@@ -93,8 +93,8 @@ fn seen(
     claims
 }
 
-/// A thread that waits for every socket of a group, and was seen to read some of them, does not read those that only others
-/// were seen to read.
+/// If a thread waits for every socket of a group and was seen to read some of them, it does not
+/// read the sockets that only other threads were seen to read.
 fn drop_idle_polls(sockets: &MemberSockets<'_>, claims: &mut Claims) {
     let reads = |claims: &BTreeMap<u64, ReaderEvidence>| -> BTreeSet<u64> {
         claims
@@ -113,7 +113,7 @@ fn drop_idle_polls(sockets: &MemberSockets<'_>, claims: &mut Claims) {
     }
 }
 
-/// The likeliest readers of each socket that nobody was seen at.
+/// The most likely readers of each socket at which no thread was seen.
 fn guesses(
     sockets: &MemberSockets<'_>,
     sightings: &[ThreadSightings],
@@ -142,7 +142,8 @@ fn guesses(
     guesses
 }
 
-/// Whether it is a thread that the kernel made for the process's io_uring (io_uring/io-wq.c and sqpoll.c).
+/// Whether the kernel created the thread for the process's io_uring (io_uring/io-wq.c and
+/// sqpoll.c).
 fn is_of_the_kernel(sighting: &ThreadSightings) -> bool {
     sighting
         .task
@@ -150,14 +151,14 @@ fn is_of_the_kernel(sighting: &ThreadSightings) -> bool {
         .is_some_and(|task| task.name.starts_with("iou-wrk-") || task.name.starts_with("iou-sqp-"))
 }
 
-/// What is known of the other sockets of a socket's group.
+/// The evidence for the other sockets in the group of a socket.
 #[derive(Debug, Clone, Copy)]
 struct GroupMates {
-    /// The thread waits for one of them.
+    /// The thread waits for one of these sockets.
     awaited: bool,
-    /// It was seen to read one.
+    /// The thread was seen to read one of these sockets.
     read: bool,
-    /// Another thread has one.
+    /// Another thread has one of these sockets.
     of_others: bool,
 }
 
@@ -173,7 +174,8 @@ impl GroupMates {
                 mates.awaited |= own && matches!(seen, ReaderEvidence::InCall | ReaderEvidence::Polling);
             }
             if own {
-                // One that was seen to wait, and not to read, was seen to wait for all it reads.
+                // A thread that was seen to wait, and not to read, was seen to wait for all sockets
+                // that it reads.
                 mates.awaited |=
                     !claims.is_empty() && !claims.values().any(|seen| *seen == ReaderEvidence::Reading);
             }
@@ -182,16 +184,17 @@ impl GroupMates {
     }
 }
 
-/// Who may read a socket that nobody was seen at, the likeliest last.
+/// A thread that may read a socket at which no thread was seen, the most likely case last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ReaderGuess {
-    /// It is alone in its process, and always waited for something else, as a process that waits for its children.
+    /// The only thread of its process, which always waited for something else, such as for child
+    /// processes.
     Alone,
-    /// It reads others of the group, and nobody else does.
+    /// It reads other sockets of the group, and no other thread does.
     ReadsOthers,
-    /// It runs, or waits for what is not told.
+    /// It runs, or waits for something unknown.
     Runs,
-    /// It does, and is alone in its process.
+    /// It runs or waits for something unknown, and is the only thread of its process.
     RunsAlone,
     /// It waits for an io_uring.
     Ring,
@@ -202,7 +205,8 @@ impl ReaderGuess {
         if sighting.ring.is_some() {
             return Some(ReaderGuess::Ring);
         }
-        // A socket whose reader died is held by its master, and by other workers that read their own: it has none now.
+        // If a reader died, its master and other workers, which read their own sockets, still hold
+        // its socket. The socket has no reader now.
         if (mates.awaited && sighting.selecting == 0) || (mates.read && mates.of_others) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What only the server's own configuration can fix, and what it costs as it is.
+//! Advice on problems that only the server's own configuration can fix, with their cost.
 
 use super::ServerAdvice;
 use super::receiving::ReceivingCpus;
@@ -6,7 +6,7 @@ use super::unit::{CpuChooser, ThreadPlacement};
 use crate::boost::ObservedServer;
 use crate::boost::catalog::{self, OptionEffect, ProductOption};
 
-/// What a single socket costs.
+/// The cost of a single socket.
 pub(super) fn single(server: &ObservedServer, readers: usize, cpus: usize) -> Vec<ServerAdvice> {
     let what = match readers {
         0 | 1 => format!(
@@ -19,17 +19,17 @@ pub(super) fn single(server: &ObservedServer, readers: usize, cpus: usize) -> Ve
              interrupts spread too (T. Makita, Boost UDP Transaction Performance, 2016)."
         ),
     };
-    // As many threads as CPUs: more workers are set already.
+    // With a thread per CPU there are enough workers already.
     let gives = [OptionEffect::Sockets, OptionEffect::Workers];
     let mut advice = with_options(server, what, if readers < cpus { &gives } else { &gives[..1] }, cpus);
-    // Its own option is simpler.
+    // The server's own option is simpler.
     if cpus > 1 && advice.iter().all(|item| item.option.is_none()) {
         advice.push(replicas(server, cpus));
     }
     advice
 }
 
-/// Copies of the whole server, which need no option of it.
+/// Copies of the whole server, which require no option of the server.
 fn replicas(server: &ObservedServer, cpus: usize) -> ServerAdvice {
     let port = server.udp_ports().first().copied().unwrap_or_default();
     ServerAdvice {
@@ -41,7 +41,7 @@ fn replicas(server: &ObservedServer, cpus: usize) -> ServerAdvice {
     }
 }
 
-/// What too few readers, or readers away from packets, cost.
+/// The cost of too few readers, or of readers on CPUs without packets.
 pub(super) fn units(
     server: &ObservedServer,
     receiving: &ReceivingCpus,
@@ -85,7 +85,8 @@ pub(super) fn units(
     advice
 }
 
-/// The server's own option for what is set from outside here, and is gone with its sockets and threads.
+/// The server's own option for a setting that is made from outside and ends with its sockets and
+/// threads.
 pub(super) fn lasting(server: &ObservedServer, gives: OptionEffect) -> Vec<ServerAdvice> {
     let product = server.product.as_deref().and_then(catalog::product);
     let options = product.into_iter().flat_map(|product| &product.options);
@@ -101,8 +102,8 @@ pub(super) fn lasting(server: &ObservedServer, gives: OptionEffect) -> Vec<Serve
     options.filter(|option| option.gives == gives).map(item).collect()
 }
 
-/// The sentence, and with it the options of the product that give the first of these that it has an option for, and each
-/// further one as an item of its own.
+/// The sentence, with the first option of the product that has one of the effects `gives`. Each
+/// further option is an item of its own.
 fn with_options(
     server: &ObservedServer,
     what: String,
@@ -138,7 +139,7 @@ fn with_options(
     std::iter::once(item(what, first)).chain(further.iter().map(also)).collect()
 }
 
-/// As a person writes it: the number of CPUs in it, and the version that it takes.
+/// The option as a person writes it, with the number of CPUs and the version that it requires.
 fn written(option: &ProductOption, cpus: usize) -> String {
     let setting = option.with_cpus(cpus);
     match &option.since {

@@ -1,4 +1,5 @@
-//! Whether steering and pinning can help: where datagrams are read now, and where they would be read.
+//! Whether steering and pinning can help: compares the CPUs on which datagrams are read now with
+//! the planned CPUs.
 
 use linerate_host::setting::SteeringTable;
 use linerate_host::stage::socket::SocketProtocol;
@@ -8,14 +9,14 @@ use super::group::{OwnedGroup, SteeringMethod};
 use super::unit::ThreadPlacement;
 use crate::boost::ObservedServer;
 
-/// From this many datagrams on, where they were read is compared with where they would be read.
+/// Least number of datagrams for the comparison.
 const ENOUGH: u64 = 300;
 
-/// Shares that differ by less are taken for equal.
+/// Shares that differ by less are considered equal.
 const TOLERANCE: f64 = 0.02;
 
-/// Whether packets of a group go, or are to go, to sockets by CPU. Without that, a pinned thread
-/// only has fewer CPUs.
+/// Whether packets of a group go, or will go, to sockets by CPU. Otherwise a pinned thread only has
+/// fewer CPUs.
 pub(super) fn is_by_cpu(owned: &OwnedGroup<'_>, table: &SteeringTable) -> bool {
     match owned.way {
         SteeringMethod::Already | SteeringMethod::OwnByCpu | SteeringMethod::Program(Some(_)) => true,
@@ -25,8 +26,8 @@ pub(super) fn is_by_cpu(owned: &OwnedGroup<'_>, table: &SteeringTable) -> bool {
     }
 }
 
-/// Why a plan cannot help; `None` where it can, or where too little was seen to tell. A server that
-/// is boosted already is kept as it is.
+/// Why a plan cannot help; `None` if it can, or if too few datagrams were seen. A boosted server
+/// stays as it is, so this is `None`, too.
 pub(super) fn why_not(
     server: &ObservedServer,
     tables: &[(&OwnedGroup<'_>, SteeringTable)],
@@ -45,7 +46,7 @@ pub(super) fn why_not(
             percent(planned)
         ));
     }
-    // Where packets go by CPU already, a pin keeps a thread where it only happens to be.
+    // If packets go by CPU already, a pin keeps a thread on the CPU on which it is only by chance.
     let by_cpu = |(owned, _): &(&OwnedGroup<'_>, _)| {
         matches!(owned.way, SteeringMethod::Already | SteeringMethod::OwnByCpu)
     };
@@ -69,7 +70,7 @@ fn of<'t, 's>(
     tables.iter().find(|(owned, _)| owned.group.protocol == SocketProtocol::Udp && has(owned))
 }
 
-/// The share of datagrams that are read on the CPU they arrived on.
+/// The share of datagrams that are read on their CPU of arrival.
 fn share_now(server: &ObservedServer, tables: &[(&OwnedGroup<'_>, SteeringTable)]) -> Option<f64> {
     let (mut all, mut same) = (0, 0);
     for landing in server.landings.value()?.read.iter().filter(|item| of(tables, item.cookie).is_some()) {
@@ -80,7 +81,7 @@ fn share_now(server: &ObservedServer, tables: &[(&OwnedGroup<'_>, SteeringTable)
     (all >= ENOUGH).then(|| same as f64 / all as f64)
 }
 
-/// The same, where the threads run as planned and the tables choose.
+/// The same share if the threads run as planned and the tables choose the sockets.
 fn share_as_planned(
     server: &ObservedServer,
     tables: &[(&OwnedGroup<'_>, SteeringTable)],

@@ -1,4 +1,4 @@
-//! What is set for the units: the CPUs of their threads, and what chooses among the sockets.
+//! The changes for the units: the CPUs of their threads, and the choice among their sockets.
 
 use crate::plan::{ChangeImpact, PlannedChange};
 use linerate_host::setting::{SocketKnob, SteeringTable};
@@ -8,10 +8,10 @@ use super::group::{OwnedGroup, SteeringMethod, incoming_cpu, name};
 use super::unit::{CpuChooser, ThreadPlacement};
 use crate::boost::ObservedServer;
 
-/// Where figures and mechanism of steering are from.
+/// Source of the figures and of the mechanism of steering.
 const MAKITA: &str = "T. Makita, Boost UDP Transaction Performance (2016)";
 
-/// What a change is for.
+/// The reason for a change, with its effect, source and risk.
 pub(super) struct ChangeReason<'a> {
     pub(super) why: String,
     pub(super) effect: Option<&'a str>,
@@ -19,10 +19,9 @@ pub(super) struct ChangeReason<'a> {
     pub(super) risk: Option<&'a str>,
 }
 
-/// A change for this reason.
 pub(super) fn change(setting: Setting, from: String, to: String, reason: ChangeReason<'_>) -> PlannedChange {
     let interrupts = match setting {
-        // A flow whose packets wait in one socket while those after them come into another.
+        // Packets of a flow may wait in one socket while its later packets go to another socket.
         Setting::Steering { .. } | Setting::Socket { knob: SocketKnob::IncomingCpu, .. } => {
             ChangeImpact::Order
         }
@@ -37,7 +36,8 @@ pub(super) fn change(setting: Setting, from: String, to: String, reason: ChangeR
     }
 }
 
-/// Pins a thread to the CPU of its unit; `None` if it is pinned there. An error has the reason why it cannot be.
+/// Pins a thread to the CPU of its unit; `None` if it is bound to the CPU already. An error has the
+/// reason why it cannot be pinned.
 pub(super) fn pin(unit: &ThreadPlacement<'_>) -> Result<Option<PlannedChange>, String> {
     if matches!(unit.chosen, CpuChooser::Bound | CpuChooser::OnlyOne) {
         return Ok(None);
@@ -65,7 +65,7 @@ pub(super) fn pin(unit: &ThreadPlacement<'_>) -> Result<Option<PlannedChange>, S
     Ok(Some(change(setting, allowed.to_string(), unit.cpu.to_string(), reason)))
 }
 
-/// Attaches a program that chooses by the table; no change if it is attached.
+/// Attaches a program that chooses by the table; `None` if it has this table already.
 pub(super) fn steer(
     server: &ObservedServer,
     owned: &OwnedGroup<'_>,
@@ -96,7 +96,8 @@ pub(super) fn steer(
     Some(change(setting, from, table.to_string(), reason))
 }
 
-/// Has each socket ask for the packets of its unit's CPU. An error says why they cannot.
+/// Sets SO_INCOMING_CPU of each socket to the CPU of its unit. An error has the reason why that is
+/// not possible.
 pub(super) fn ask(
     owned: &OwnedGroup<'_>,
     units: &[ThreadPlacement<'_>],
@@ -131,7 +132,8 @@ pub(super) fn ask(
     Ok(changes)
 }
 
-/// Whether a table does what the kernel's hash does where no program chooses: all sockets of the group for every CPU.
+/// Whether a table has the same effect as the kernel's hash without a program: all sockets of the
+/// group for every CPU.
 pub(super) fn is_like_hash(owned: &OwnedGroup<'_>, table: &SteeringTable) -> bool {
     let all = owned.group.members.len();
     let has_program = matches!(owned.way, SteeringMethod::Program(Some(_)));

@@ -1,4 +1,4 @@
-//! Which groups of sockets can be steered, and who reads what.
+//! Which groups of sockets can be steered, and which thread reads each socket.
 
 use linerate_host::Known;
 use linerate_host::setting::SteeringTable;
@@ -10,8 +10,8 @@ use crate::boost::ObservedServer;
 use crate::boost::catalog;
 use crate::boost::discovery::{GroupSocket, ReaderThread, ServerGroup};
 
-/// SO_INCOMING_CPU of a socket counts in its group since then (`reuseport_select_sock_by_hash` in
-/// net/core/sock_reuseport.c).
+/// SO_INCOMING_CPU of a socket has an effect in its group since this version
+/// (`reuseport_select_sock_by_hash` in net/core/sock_reuseport.c).
 const INCOMING_CPU_COUNTS: (u32, u32) = (6, 2);
 
 /// A group whose sockets are read by one thread each.
@@ -19,31 +19,31 @@ pub(super) struct OwnedGroup<'s> {
     pub(super) group: &'s ServerGroup,
     /// The sockets that are read, each with its reader.
     pub(super) sockets: Vec<(&'s GroupSocket, &'s ReaderThread)>,
-    /// Those that nobody reads.
+    /// Sockets that no thread reads.
     pub(super) unread: Vec<&'s GroupSocket>,
-    /// How it is to be steered.
+    /// How the group will be steered.
     pub(super) way: SteeringMethod,
 }
 
 /// How a group is steered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SteeringMethod {
-    /// By our program: its present table, `None` if it is not attached.
+    /// By linerate's program, with its current table; `None` if it is not attached.
     Program(Option<SteeringTable>),
     /// By SO_INCOMING_CPU of each socket, for this reason.
     IncomingCpu(&'static str),
-    /// By SO_INCOMING_CPU of each socket, as it is already.
+    /// By SO_INCOMING_CPU of each socket, which is set already.
     Already,
     /// By CPU, by a classic program of the server's own.
     OwnByCpu,
 }
 
-/// Why a group is left as it is.
+/// Why a group is not steered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SkipReason {
     /// It is a single socket, with this number of readers.
     Single(usize),
-    /// It is no UDP socket, and single: nothing to tell.
+    /// A TCP listener without a group: nothing to report.
     SingleListener,
     Because(String),
 }
@@ -113,7 +113,7 @@ fn client_state(server: &ObservedServer, group: &ServerGroup) -> Option<String> 
 pub(super) const BY_CPU: &str =
     "is steered by CPU already, by a classic BPF program of its own or of another tool";
 
-/// The CPU whose packets a socket was seen to get; `None` where too few were seen.
+/// The CPU whose packets a socket was seen to get; `None` if too few were seen.
 pub(super) fn fed_by(server: &ObservedServer, member: &GroupSocket) -> Option<u32> {
     const ENOUGH: u64 = 100;
     let arrived = &server.landings.value()?.arrived;
@@ -123,15 +123,16 @@ pub(super) fn fed_by(server: &ObservedServer, member: &GroupSocket) -> Option<u3
         .map(|arrival| arrival.cpu)
 }
 
-/// Whether a thread is only guessed to read the socket, and was seen to read another of the group: workers inherit those of
-/// their siblings from the process that made all, and one of a sibling that died would otherwise count as read.
+/// Whether a thread is only guessed to read the socket, but was seen to read another socket of the
+/// group. Workers inherit the sockets of their siblings from the process that made them all, so the
+/// socket of a dead sibling would otherwise count as read.
 fn only_holds(reader: &ReaderThread, cookie: u64, group: &ServerGroup) -> bool {
     let reads = |other: &u64| !reader.guessed.contains(other);
     let has_own = group.members.iter().map(|member| &member.socket.cookie);
     !reads(&cookie) && has_own.filter(|other| reader.sockets.contains(other)).any(reads)
 }
 
-/// As a person names it.
+/// The name of the group in messages.
 pub(super) fn name(group: &ServerGroup) -> String {
     format!("{} {}", group.protocol.name(), group.local)
 }
@@ -157,14 +158,14 @@ fn way(group: &ServerGroup, machine: &MachineState, choice: &BoostChoice) -> Res
         Known::Unknown { why } if incoming_counts != Some(true) => {
             return Err(format!("it is not known whether a program steers it already ({why})"));
         }
-        // A program that is there goes first, and the option changes nothing then.
+        // An attached program has precedence, and then the option has no effect.
         Known::Unknown { .. } => {
             return Ok(SteeringMethod::IncomingCpu("Whether a program steers it already could not be read."));
         }
         Known::Value(text) if text == "classic-by-cpu" => return Ok(SteeringMethod::OwnByCpu),
         Known::Value(text) => steered_by(text)?,
     };
-    // A program would go first, and silently take the place of what the server asked for.
+    // A program would have precedence, and would silently replace the server's own choice.
     if table.is_none() && incoming_counts != Some(false) && every_socket_asks(group) {
         return Ok(SteeringMethod::Already);
     }
@@ -183,7 +184,8 @@ fn way(group: &ServerGroup, machine: &MachineState, choice: &BoostChoice) -> Res
     }
 }
 
-/// The table of our program, `None` if nothing steers. An error names the program of somebody else.
+/// The table of linerate's program; `None` if no program steers. An error names the program of
+/// another owner.
 fn steered_by(text: &str) -> Result<Option<SteeringTable>, String> {
     let foreign = |what: &str| format!("is steered already by {what} of its own or of another tool");
     match text {
@@ -196,12 +198,12 @@ fn steered_by(text: &str) -> Result<Option<SteeringTable>, String> {
     }
 }
 
-/// Whether each socket asks for the packets of a CPU.
+/// Whether each socket has SO_INCOMING_CPU.
 fn every_socket_asks(group: &ServerGroup) -> bool {
     group.members.iter().all(|member| incoming_cpu(member).flatten().is_some())
 }
 
-/// The CPU that a socket asks for; `None` if its options are unknown.
+/// The SO_INCOMING_CPU of a socket; `None` if its options are unknown.
 #[expect(clippy::option_option, reason = "not known, known to be none, and a CPU are three things")]
 pub(super) fn incoming_cpu(member: &GroupSocket) -> Option<Option<u32>> {
     member.options.value()?.as_ref().map(|options| options.incoming_cpu)

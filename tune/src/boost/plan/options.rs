@@ -11,18 +11,19 @@ use super::group::name;
 use crate::boost::ObservedServer;
 use crate::boost::discovery::{GroupSocket, ServerGroup};
 
-/// The receive buffer that a socket that loses packets gets, as the kernel counts it: what a process may ask for without
-/// privilege from Linux 6.18 on (`net.core.rmem_max`), doubled.
+/// The receive buffer for a socket that loses packets, as the kernel counts it: twice the largest
+/// size that Linux 6.18 and later permit without privilege (`net.core.rmem_max`).
 const AMPLE_BYTES: u64 = 8 << 20;
 
-/// From as many replies on it is believed that the largest one of them tells how large they get.
+/// With fewer replies, the largest observed reply does not show how large replies become.
 const ENOUGH: u64 = 300;
 
 /// Headers of IPv4 and UDP, in bytes.
 const HEADERS: u32 = 28;
 
-/// Larger buffers where a socket of the group lost packets while it was looked at, or where they
-/// were asked for. Its counter of drops is as old as the socket and says nothing about now.
+/// Larger buffers if a socket of the group lost packets during the observation, or if they were
+/// requested. The socket's drop counter is as old as the socket, so it does not show current
+/// losses.
 pub(super) fn receive_buffers(
     server: &ObservedServer,
     group: &ServerGroup,
@@ -31,7 +32,7 @@ pub(super) fn receive_buffers(
     let refused = refused(server, group);
     let wanted = choice.receive_buffer_bytes.or((refused > 0).then_some(AMPLE_BYTES));
     let Some(wanted) = wanted else { return Ok(Vec::new()) };
-    // The kernel takes half of it, and doubles that.
+    // The kernel gets half of this value and doubles it.
     let wanted = wanted.next_multiple_of(2);
     let because = match choice.receive_buffer_bytes {
         Some(_) => "It was asked for.".to_owned(),
@@ -57,7 +58,7 @@ pub(super) fn receive_buffers(
     Ok(changes)
 }
 
-/// No IP ID, where that was asked for and replies were seen to be small enough. IPv6 has none.
+/// No IP ID, if that was requested and the observed replies were small enough. IPv6 has none.
 pub(super) fn path_mtu(
     server: &ObservedServer,
     group: &ServerGroup,
@@ -105,7 +106,7 @@ pub(super) fn path_mtu(
     Ok(changes)
 }
 
-/// Busy polling, where it was asked for.
+/// Busy polling, if that was requested.
 pub(super) fn busy_poll(group: &ServerGroup, choice: &BoostChoice) -> Result<Vec<PlannedChange>, String> {
     let Some(microseconds) = choice.busy_poll_us else { return Ok(Vec::new()) };
     let mut changes = Vec::new();
@@ -138,7 +139,7 @@ fn options(member: &GroupSocket) -> Option<&linerate_host::stage::socket::Socket
     member.options.value()?.as_ref()
 }
 
-/// What an option is now.
+/// The current value of an option.
 fn now(member: &GroupSocket, knob: SocketKnob) -> Result<String, String> {
     let known = options(member).and_then(|options| options.knobs.get(&knob));
     known.cloned().ok_or_else(|| {
@@ -153,13 +154,13 @@ fn now(member: &GroupSocket, knob: SocketKnob) -> Result<String, String> {
     })
 }
 
-/// Datagrams that were refused while it was looked at.
+/// Datagrams that full buffers dropped during the observation.
 fn refused(server: &ObservedServer, group: &ServerGroup) -> u64 {
     let arrived = server.landings.value().map_or(&[][..], |landings| &landings.arrived);
     arrived.iter().filter(|arrival| is_of(group, arrival.cookie)).map(|arrival| arrival.refused).sum()
 }
 
-/// How many replies were seen, and the bytes of the largest one's payload.
+/// Number of observed replies, and the payload bytes of the largest reply.
 fn replies(server: &ObservedServer, group: &ServerGroup) -> Result<(u64, u32), String> {
     let landings = match &server.landings {
         linerate_host::Known::Value(landings) => landings,
@@ -180,7 +181,7 @@ fn is_of(group: &ServerGroup, cookie: u64) -> bool {
     group.members.iter().any(|member| member.socket.cookie == cookie)
 }
 
-/// The interface that takes the smallest packets.
+/// The interface with the smallest MTU.
 fn smallest_mtu(path: &PacketPath) -> Result<(&LinkState, u32), String> {
     let mut smallest: Option<(&LinkState, u32)> = None;
     for link in path.link.iter().filter(|link| link.is_up()) {

@@ -1,4 +1,4 @@
-//! The CPUs that packets of a server arrive on.
+//! The CPUs on which packets of a server arrive.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,31 @@ use linerate_host::{CpuSet, PacketPath};
 
 use crate::boost::ObservedServer;
 
-/// From as many datagrams on it is believed that they tell where datagrams arrive.
+/// Fewer datagrams do not show where datagrams arrive.
 const ENOUGH: u64 = 300;
 
 /// A CPU counts if more than one datagram in this number arrives on it.
 const STRAY: u64 = 100;
 
-/// What is known of the CPUs.
+/// The CPUs of a host and their part in receiving packets.
 pub(in crate::boost) struct ReceivingCpus {
-    /// All that are online. Those that come later are in no table: their packets go by hash.
+    /// All online CPUs. CPUs that come online later are in no table: their packets go by hash.
     pub(in crate::boost) online: CpuSet,
     /// CPUs on which datagrams were seen to arrive; `None` if too few were seen.
     seen: Option<CpuSet>,
     /// CPUs that the interfaces are configured to use; `None` if that is unknown, as for a veth.
     configured: Option<CpuSet>,
-    /// Those that are kept from everything that is not put there on purpose.
+    /// CPUs that are kept free of all work that is not placed there on purpose.
     isolated: CpuSet,
-    /// All that are online, the best first for work near the interfaces.
+    /// All online CPUs, the best CPUs for work near the interfaces first.
     order: Vec<u32>,
 }
 
-/// How much a CPU has to do with packets, the most first.
+/// The part of a CPU in receiving packets, largest part first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CpuWorth {
-    /// Datagrams were seen to arrive there, or, where none were, the interfaces are set to use it.
+    /// Datagrams were seen to arrive there, or, if none were seen, the interfaces are configured to
+    /// use it.
     Receives,
     /// Datagrams may arrive there: few flows do not reach all queues.
     MayReceive,
@@ -44,7 +45,7 @@ impl ReceivingCpus {
         Some(Self { seen: seen(server), ..Self::of_path(path)? })
     }
 
-    /// What the configuration tells, before a server runs.
+    /// Uses the configuration only, before a server runs.
     pub(in crate::boost) fn of_path(path: &PacketPath) -> Option<Self> {
         let online = path.machine.online.value()?.clone();
         let near = path.link.iter().find_map(|link| link.node.value().copied().flatten());
@@ -63,12 +64,12 @@ impl ReceivingCpus {
         self.seen.as_ref().or(self.configured.as_ref())
     }
 
-    /// Whether packets are known to arrive on this CPU; on any where nothing is known.
+    /// Whether packets are known to arrive on this CPU; true for each CPU if nothing is known.
     pub(super) fn receives(&self, cpu: u32) -> bool {
         self.known().is_none_or(|cpus| cpus.contains(cpu))
     }
 
-    /// What a CPU has to do with packets.
+    /// The part of a CPU in receiving packets.
     pub(super) fn worth(&self, cpu: u32) -> CpuWorth {
         let known = self.known();
         if known.is_some_and(|cpus| cpus.contains(cpu)) {
@@ -84,7 +85,7 @@ impl ReceivingCpus {
         }
     }
 
-    /// All CPUs that are online, in the order in which they are worth having.
+    /// All online CPUs, the most suitable first.
     pub(in crate::boost) fn order(&self) -> Vec<u32> {
         let mut order = self.order.clone();
         order.sort_by_key(|cpu| self.worth(*cpu));

@@ -17,9 +17,9 @@ use crate::boost::discovery::{GroupSocket, ReaderEvidence, ReaderThread, ServerG
 pub(super) struct BoostSampleMachine {
     /// CPUs of each node.
     pub(super) nodes: Vec<String>,
-    /// Hardware threads of each core; none: a core a CPU.
+    /// Hardware threads of each core; empty: one core per CPU.
     pub(super) cores: Vec<String>,
-    /// The CPU of each receive queue's interrupt; none: an interface of software.
+    /// The CPU of each receive queue's interrupt; empty: a software interface.
     pub(super) vectors: Vec<u32>,
     /// CPUs of RPS of each receive queue.
     pub(super) rps: Vec<String>,
@@ -29,7 +29,7 @@ pub(super) struct BoostSampleMachine {
 }
 
 impl BoostSampleMachine {
-    /// One node, and a queue a CPU.
+    /// One node, and one queue per CPU.
     pub(super) fn of(cpus: u32) -> Self {
         Self {
             nodes: vec![format!("0-{}", cpus - 1)],
@@ -98,7 +98,7 @@ pub(super) fn cpus(list: &str) -> CpuSet {
     CpuSet::from_list(list).expect("a list")
 }
 
-/// A server whose workers each read a socket of each of these addresses.
+/// A server whose workers each read one socket per address.
 pub(super) fn server(
     name: &str,
     addresses: &[(SocketProtocol, &str)],
@@ -204,7 +204,7 @@ pub(super) fn sent(server: &mut ObservedServer, packets: u64, largest_bytes: u32
     server.landings = Known::Value(DeliveryReport { sent, ..before });
 }
 
-/// Which threads the plan puts on which CPU.
+/// The CPU of each thread that the plan pins.
 pub(super) fn pins(plan: &super::BoostPlan) -> BTreeMap<u32, String> {
     let pin = |change: &crate::plan::PlannedChange| match &change.setting {
         linerate_host::Setting::ThreadCpus { tid, .. } => Some((*tid, change.to.to_string())),

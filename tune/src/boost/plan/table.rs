@@ -1,4 +1,5 @@
-//! Which CPU's packets go to which units: a table for all CPUs, from which that of each group is taken.
+//! Distributes the packets of each CPU to units: one table for all CPUs, from which the table of
+//! each group is derived.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use super::group::OwnedGroup;
 use super::receiving::{CpuWorth, ReceivingCpus};
 use super::unit::ThreadPlacement;
 
-/// How far a CPU is from another: hardware threads of one core, CPUs of one node, others.
+/// How far a CPU is from another CPU: on the same core, on the same node, or farther.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum CpuDistance {
     Core,
@@ -17,13 +18,14 @@ enum CpuDistance {
     Far,
 }
 
-/// Of each CPU those whose units take its packets: itself where it has any.
+/// For each CPU the CPUs whose units take its packets: the CPU itself if it has units.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::boost) struct CpuHosts(BTreeMap<u32, BTreeSet<u32>>);
 
 impl CpuHosts {
-    /// Shares the packets of all CPUs among those that have units. None is without, and none with a unit is without
-    /// packets: one that none arrive on takes part in those of the nearest that some do.
+    /// Distributes the packets of all CPUs to the CPUs that have units. The packets of every CPU go
+    /// to a unit. If no packets arrive on a CPU with a unit, it shares the packets of the nearest
+    /// CPU on which packets arrive.
     pub(super) fn of(
         machine: &MachineState,
         receiving: &ReceivingCpus,
@@ -43,14 +45,15 @@ impl CpuHosts {
         hosts
     }
 
-    /// The nearest of these for each CPU; of those as near the one that has the packets of the fewest yet.
+    /// For each CPU the nearest CPU of `own`. Among equally near CPUs, the one that takes the
+    /// packets of the fewest CPUs so far.
     fn nearest(machine: &MachineState, receiving: &ReceivingCpus, own: &BTreeSet<u32>) -> Self {
         let mut load: BTreeMap<u32, usize> = own
             .iter()
             .map(|cpu| (*cpu, usize::from(receiving.worth(*cpu) <= CpuWorth::MayReceive)))
             .collect();
         let mut hosts = BTreeMap::new();
-        // Those that have packets first, so that these are shared evenly.
+        // CPUs with packets first, so that their packets are shared evenly.
         for cpu in receiving.order() {
             let near = |host: &u32| (distance(machine, cpu, *host), load.get(host).copied(), *host);
             let host = if own.contains(&cpu) { Some(cpu) } else { own.iter().copied().min_by_key(near) };
@@ -86,8 +89,8 @@ impl CpuHosts {
         self.0.get(&cpu).into_iter().flatten().copied()
     }
 
-    /// The table of a group. Where the units that are to take a CPU's packets have no socket of it, the nearest that
-    /// have one do.
+    /// The table of a group. If the units that should take a CPU's packets have no socket of the
+    /// group, the nearest units with a socket take them.
     pub(super) fn table(
         &self,
         machine: &MachineState,

@@ -1,4 +1,4 @@
-//! Units: threads, each with the sockets that only it reads, and the CPU that each gets.
+//! Units: each is a thread with the sockets that only it reads, and a CPU.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ pub(super) struct ThreadPlacement<'s> {
     pub(super) chosen: CpuChooser,
 }
 
-/// Who chose the CPU of a unit.
+/// The origin of a unit's CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CpuChooser {
     /// The thread is bound to it already.
     Bound,
-    /// Its control group leaves it no other.
+    /// Its control group permits no other CPU.
     OnlyOne,
-    /// Its socket asks for its packets already.
+    /// Its sockets get the packets of this CPU already.
     Asked,
     Here,
 }
 
-/// Gives each reader of these groups a CPU. Those for which none is left are told with the reason.
+/// Gives each reader of these groups a CPU. Readers without a CPU are returned with the reason.
 pub(super) fn place<'s>(
     server: &ObservedServer,
     groups: &[OwnedGroup<'s>],
@@ -56,7 +56,7 @@ pub(super) fn place<'s>(
         }
     }
     let order = receiving.order();
-    // Those with the least choice first: else others take the few CPUs that they have.
+    // Threads with the fewest permitted CPUs first, because other threads could take these CPUs.
     free.sort_by_key(|(_, may)| may.len());
     for (reader, may) in free {
         let cpu = best(&order, &may, receiving, &units);
@@ -76,14 +76,14 @@ fn readers<'s>(groups: &[OwnedGroup<'s>]) -> Vec<&'s ReaderThread> {
     readers
 }
 
-/// The CPUs that a thread may be put on: never one outside of its control group's, nor of those that somebody bound it to.
+/// The CPUs that a thread may be pinned to: online CPUs of its control group and of its affinity.
 fn may_run_on(reader: &ReaderThread, receiving: &ReceivingCpus) -> CpuSet {
     let in_cpuset = |cpu: &u32| reader.cpuset.as_ref().is_none_or(|set| set.contains(*cpu));
     let allowed = |cpu: &u32| reader.allowed.value().is_none_or(|set| set.contains(*cpu));
     receiving.online.iter().filter(in_cpuset).filter(allowed).collect()
 }
 
-/// The CPU whose packets the sockets of a thread get already, where it is one.
+/// The CPU whose packets the sockets of a thread get already, if it is a single CPU.
 fn asked(server: &ObservedServer, groups: &[OwnedGroup<'_>], reader: &ReaderThread) -> Option<u32> {
     let cpu = |owned: &OwnedGroup<'_>, member| match owned.way {
         SteeringMethod::Already => incoming_cpu(member).flatten(),
@@ -99,7 +99,8 @@ fn asked(server: &ObservedServer, groups: &[OwnedGroup<'_>], reader: &ReaderThre
     only(&sockets.collect())
 }
 
-/// The CPU with the fewest units, and of these the one that is worth most: each is used once before any is used again.
+/// The CPU with the fewest units, and among these the most suitable CPU, so that each CPU is used
+/// once before any is used again. Isolated CPUs are used only if the thread may run on no other.
 fn best(
     order: &[u32],
     may: &CpuSet,
@@ -121,7 +122,7 @@ fn only(cpus: &CpuSet) -> Option<u32> {
 }
 
 impl ThreadPlacement<'_> {
-    /// Whether its thread can run nowhere else already.
+    /// Whether the thread can already run on no other CPU.
     pub(super) fn is_there(&self) -> bool {
         matches!(self.chosen, CpuChooser::Bound | CpuChooser::OnlyOne)
     }

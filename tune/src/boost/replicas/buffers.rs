@@ -4,7 +4,8 @@
 use linerate_host::setting::{SettingValue, SocketAt, SocketKnob};
 use linerate_host::{Host, Setting};
 
-/// As the kernel counts them, of a datagram's memory. Some 10,000 small datagrams.
+/// As the kernel counts it, with the memory overhead of datagrams. Enough for some 10,000 small
+/// datagrams.
 const BYTES: u64 = 8 << 20;
 
 /// The original sizes.
@@ -12,7 +13,7 @@ const BYTES: u64 = 8 << 20;
 pub(super) struct HandoverBuffers(Vec<(Setting, SettingValue)>);
 
 impl HandoverBuffers {
-    /// Leaves a buffer that is larger, or cannot be set, as it is.
+    /// Leaves a buffer that is larger, or that cannot be set, unchanged.
     pub(super) fn enlarge(&mut self, host: &Host, socket: SocketAt) {
         let setting = Setting::Socket { socket, knob: SocketKnob::ReceiveBuffer };
         let Ok(original) = setting.read(host) else { return };

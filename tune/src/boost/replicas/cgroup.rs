@@ -1,9 +1,9 @@
-//! Control groups (v2) of the copies of a server. Their names say whose they are, so that what a
-//! killed supervisor leaves behind is found without a file of its own.
+//! Control groups (v2) of the copies of a server. Their names identify the supervisor, so that the
+//! remains of a killed supervisor can be found without a file.
 //!
 //! `linerate-boost-PID-STARTED` is the group of a supervisor, with a group per copy (`0`, `1`, ...)
-//! and an empty one per shared port (`port-53`). One that is named `replaced` says that others have
-//! taken the port over.
+//! and an empty group per shared port (`port-53`). An additional group `replaced` means that other
+//! copies have taken the port over.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,7 +26,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 const PREFIX: &str = "linerate-boost-";
 const PORT_PREFIX: &str = "port-";
-/// A group within that of a supervisor whose port was handed over.
+/// A group below the group of a supervisor whose port was handed over.
 const REPLACED: &str = "replaced";
 /// Attribute of a copy's group. Groups have attributes of users since Linux 5.7.
 const RESTARTS: &str = "user.linerate.restarts";
@@ -53,15 +53,15 @@ pub(super) struct SwitchLock {
 }
 
 impl SwitchLock {
-    /// From now on the supervisor starts no copy again, and steers none.
+    /// From now on the supervisor neither restarts copies nor steers them.
     pub(super) fn mark_replaced(&self) -> io::Result<()> {
         fs::create_dir(self.path.join(REPLACED))
     }
 }
 
 impl CgroupTree {
-    /// The mounted hierarchy, or where it is not visible, as in a namespace with a `/sys` of its
-    /// own, a mount without a place.
+    /// The mounted hierarchy. If it is not visible, as in a namespace with its own `/sys`, a
+    /// detached mount.
     pub(super) fn open(host: &Host) -> Result<Self, ReplicaError> {
         let mounts = host.read("/proc/self/mountinfo")?;
         let is_there = |root: &PathBuf| root.join("cgroup.procs").exists();
@@ -86,7 +86,8 @@ impl CgroupTree {
         Ok(if own.is_dir() { own } else { self.root.clone() })
     }
 
-    /// A group below that of this process, so that its limits hold, and systemd knows the copies.
+    /// Creates a group below the group of this process, so that its limits apply and systemd knows
+    /// the copies.
     pub(super) fn create(&self, host: &Host, copies: u32) -> Result<ReplicaCgroup, ReplicaError> {
         let supervisor = std::process::id();
         let started = process::started(host, "/proc/self")?;
@@ -103,11 +104,12 @@ impl CgroupTree {
         Ok(group)
     }
 
-    /// The groups of this network namespace's copies, and those without any.
+    /// The groups whose copies or supervisor are in this network namespace, and groups without
+    /// processes.
     pub(super) fn groups(&self, host: &Host) -> Vec<ReplicaCgroup> {
         let mut found = Vec::new();
         search(&self.root, &mut found);
-        // Other users may name a group so in the part of the hierarchy that is theirs.
+        // Other users may use such a name in their own part of the hierarchy.
         let own = rustix::process::geteuid().as_raw();
         found.retain(|group| fs::metadata(&group.path).is_ok_and(|found| found.uid() == own));
         let here = host.read_link("/proc/self/ns/net").ok();
@@ -123,7 +125,7 @@ impl CgroupTree {
     }
 }
 
-/// Those of cgroup2, the unified hierarchy.
+/// The mount points of cgroup2, the unified hierarchy.
 fn mount_points(mountinfo: &str) -> impl Iterator<Item = &str> {
     mountinfo.lines().filter_map(|line| {
         let (mount, filesystem) = line.split_once(" - ")?;
@@ -164,7 +166,7 @@ impl ReplicaCgroup {
         self.path.join(copy.to_string())
     }
 
-    /// As BPF programs and the kernel number groups.
+    /// The ID of the group in BPF programs and in the kernel.
     pub(super) fn id_of_copy(&self, copy: u32) -> io::Result<u64> {
         Ok(fs::metadata(self.of_copy(copy))?.ino())
     }
@@ -192,7 +194,7 @@ impl ReplicaCgroup {
         text.parse().map_err(io::Error::other)
     }
 
-    /// For readers of [`ReplicaCgroup::restarts`].
+    /// Stores the number that [`ReplicaCgroup::restarts`] reads.
     pub(super) fn set_restarts(&self, copy: u32, restarts: u32) -> io::Result<()> {
         let text = restarts.to_string();
         Ok(setxattr(self.of_copy(copy), RESTARTS, text.as_bytes(), XattrFlags::empty())?)
@@ -206,27 +208,28 @@ impl ReplicaCgroup {
         Ok(())
     }
 
-    /// Whether the process that made it still runs.
+    /// Whether the process that created the group still runs.
     #[must_use]
     pub fn is_supervised(&self, host: &Host) -> bool {
         process::started(host, &format!("/proc/{}", self.supervisor))
             .is_ok_and(|started| started == self.started)
     }
 
-    /// Whether the port of its copies was handed over to others.
+    /// Whether the port of its copies was handed over to other copies.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
         self.path.join(REPLACED).exists()
     }
 
-    /// Held while the port is steered: by the supervisor, or by another that takes the port over.
+    /// Held while the port is steered, by the supervisor or by another process that takes the port
+    /// over.
     pub(super) fn lock_steering(&self) -> io::Result<SwitchLock> {
         let directory = File::open(&self.path)?;
         rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
         Ok(SwitchLock { _directory: directory, path: self.path.clone() })
     }
 
-    /// Of all copies.
+    /// The processes of all copies.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         directories(&self.path).iter().flat_map(|name| processes(&self.path.join(name))).collect()
@@ -236,7 +239,7 @@ impl ReplicaCgroup {
         processes(&self.of_copy(copy))
     }
 
-    /// Ends all processes, those that ignore SIGTERM by force, and removes the group.
+    /// Ends all processes, with SIGKILL if they ignore SIGTERM, and removes the group.
     pub(super) fn remove(&self) -> io::Result<()> {
         for pid in self.processes() {
             if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
@@ -256,7 +259,7 @@ impl ReplicaCgroup {
     }
 }
 
-/// In the group, and below it.
+/// The processes in the group and below it.
 fn processes(group: &Path) -> Vec<u32> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let mut found: Vec<u32> =
@@ -296,7 +299,7 @@ pub(super) fn restart_calls(group: &Path) -> io::Result<()> {
     frozen.map(|_| ())
 }
 
-/// Whether this line was in `cgroup.events` in time.
+/// Waits until this line is in `cgroup.events`; false if it is not in time.
 fn wait_until(group: &Path, line: &str, patience: Duration) -> io::Result<bool> {
     let events = File::open(group.join("cgroup.events"))?;
     let deadline = Instant::now() + patience;

@@ -1,5 +1,6 @@
-//! The end of a server whose port was handed over: its buffers are read, its last replies sent, its
-//! processes ended. A step at a time, so that the new copies are supervised meanwhile.
+//! The end of a server whose port was handed over: it reads its buffers, sends its last replies,
+//! and its processes are ended. This happens step by step, so that the new copies are supervised
+//! meanwhile.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,13 +12,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A server that reads nothing for this time does not read the rest.
+/// If a server reads nothing for this time, it will not read the remaining datagrams.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Longest wait for processes that were told to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The kernel has no event for an empty buffer.
+/// Time between checks of the buffers. The kernel has no event for an empty buffer.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// How a port was handed over.
@@ -34,11 +35,11 @@ pub struct ServerHandover {
     /// Datagrams that found the buffers of the old sockets full, or `None` if the kernel did not
     /// report it.
     pub old_drops: Option<u64>,
-    /// The same of the new sockets.
+    /// The same for the new sockets.
     pub new_drops: Option<u64>,
-    /// Of processes that did not end in time.
+    /// Processes that did not end in time.
     pub left: Vec<u32>,
-    /// What failed after the switch.
+    /// Failures after the switch.
     pub errors: Vec<String>,
 }
 
@@ -59,7 +60,8 @@ pub(super) struct ServerDrain {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DrainStage {
-    /// Buffers are read. When that began, and since when as many bytes are left.
+    /// The server reads its buffers since `began`. The number of unread bytes is unchanged since
+    /// `since`.
     Reading {
         began: Instant,
         since: Instant,
@@ -85,7 +87,7 @@ impl ServerDrain {
         Self { old, processes, grace, stage, handover }
     }
 
-    /// When to take the next step, at the latest.
+    /// Latest time of the next step.
     pub(super) fn next_step(&self) -> Instant {
         match self.stage {
             DrainStage::Reading { .. } => Instant::now() + LOOK_AGAIN,
@@ -101,7 +103,8 @@ impl ServerDrain {
         descriptors.filter(move |_| is_ending)
     }
 
-    /// Does what is due. Returns the outcome once the old server has ended, or had its time.
+    /// Takes the next step if it is due. Returns the outcome once the old server has ended, or its
+    /// time is over.
     pub(super) fn step(&mut self) -> Option<ServerHandover> {
         let now = Instant::now();
         match self.stage {

@@ -13,7 +13,7 @@ use super::cgroup::ReplicaCgroup;
 use super::{PLACEHOLDER, ReplicaConfig, ReplicaError};
 use crate::sys;
 
-/// It outlives this process: neither it nor the printer of its lines ends with the supervisor.
+/// Outlives this process: neither the copy nor the printer of its lines ends with the supervisor.
 pub(super) struct CopyProcess {
     child: Child,
     /// Readable when the process has ended.
@@ -48,7 +48,8 @@ impl CopyProcess {
         command.process_group(0);
         sys::copy::place(&mut command, group.procs_of_copy(copy).map_err(failed)?, cpu);
         let child = command.spawn();
-        // It has the write end of the pipe, whose end the printer waits for.
+        // `command` has the write end of the pipe. The printer waits until all write ends are
+        // closed.
         drop(command);
         let child = match child {
             Ok(child) => child,
@@ -57,7 +58,7 @@ impl CopyProcess {
                 return Err(failed(error));
             }
         };
-        // The process cannot be another one: it is not waited for yet.
+        // The PID cannot belong to another process, because the child is not waited for yet.
         let pid = Pid::from_raw(child.id().cast_signed()).ok_or(rustix::io::Errno::SRCH);
         let descriptor = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
         Ok(Self { child, descriptor: descriptor.map_err(|errno| failed(errno.into()))?, printer })
@@ -73,7 +74,7 @@ impl CopyProcess {
         self.child.try_wait()
     }
 
-    /// Waits for the last lines. The copy and all that write for it must have ended.
+    /// Waits for the last lines. The copy and all processes that write for it must have ended.
     pub(super) fn finish(mut self) {
         let _ = self.child.wait();
         let _ = self.printer.wait();

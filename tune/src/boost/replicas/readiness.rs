@@ -1,5 +1,5 @@
-//! Whether copies wait for datagrams, and in the foreground. It is looked for often, next to a server
-//! under load, and so reads few files.
+//! Checks whether copies wait for datagrams and stay in the foreground. The checks run often, next
+//! to a server under load, so they read few files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -27,8 +27,9 @@ pub(super) fn are_read(host: &Host, processes: &[u32], sockets: &BTreeSet<u64>) 
     sockets.iter().all(|inode| threads.iter().any(|thread| waits(thread, inode)))
 }
 
-/// Whether one of these processes has a session of its own, as a server that goes to the background
-/// (daemon(3)). The process that was started cannot have one, since it leads a process group.
+/// Whether one of these processes has a session of its own, like a server that goes to the
+/// background (daemon(3)). The started process itself cannot have one, because it leads a process
+/// group.
 pub(super) fn have_left_session(processes: &[u32]) -> bool {
     let own = getsid(None).ok();
     let session = |pid: &u32| getsid(Some(Pid::from_raw(pid.cast_signed())?)).ok();
@@ -46,7 +47,7 @@ fn descriptors(host: &Host, pid: u32, sockets: &BTreeSet<u64>) -> BTreeMap<u32, 
     held.collect()
 }
 
-/// Asks one socket of a group, which the port's other datagrams do not reach yet.
+/// Sends a probe to one socket of a group, which the port's other datagrams do not reach yet.
 pub(super) fn ask(host: &Host, socket: &BoundSocket, probe: &ReplicaProbe) -> Result<(), String> {
     let ip = match socket.local.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),

@@ -24,13 +24,13 @@ use super::steering::CopyPlacement;
 use super::takeover::ServerTakeover;
 use super::{ReplicaConfig, ReplicaError, ReplicaEvent, groups, remove_leftovers};
 
-/// After this time without a shared port the ports that were bound instead are reported.
+/// After this time without a shared port, the ports that were bound instead are reported.
 const SLOW_START: Duration = Duration::from_secs(5);
 
-/// A copy that ran for this long is started again at once, and any other after a growing pause.
+/// A copy that ran for this time is restarted at once, and any other copy after a growing pause.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// Interval between looks whether copies that take over a port read their sockets.
+/// Interval between checks whether copies that take over a port read their sockets.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Pause after a failure while the copies serve.
@@ -54,18 +54,18 @@ pub struct ReplicaSet {
     takeover: Option<ServerTakeover>,
     /// The same server, until it has ended.
     drain: Option<ServerDrain>,
-    /// Of the new sockets, until the old server has ended.
+    /// Buffers of the new sockets, until the old server has ended.
     buffers: HandoverBuffers,
-    /// When the copies were first asked.
+    /// Time of the first probe of the copies.
     probed_since: Option<Instant>,
-    /// When a process of a copy was first seen in a session of its own.
+    /// Time when a process of a copy was first seen in a session of its own.
     left_session: Option<Instant>,
     began: Instant,
     /// Whether a slow start was reported.
     is_slow: bool,
     steered: BTreeMap<SocketAddr, GroupSockets>,
     events: Vec<ReplicaEvent>,
-    /// What failed last, while the copies serve. It is tried again.
+    /// The last failure while the copies serve. The action is tried again.
     failure: Option<String>,
     /// Copies that ended, whose last lines may not be printed yet.
     ended: Vec<CopyProcess>,
@@ -75,7 +75,7 @@ pub struct ReplicaSet {
 enum SetPhase {
     Starting,
     Serving,
-    /// Others have taken the port over: no copy is started again.
+    /// Other copies have taken the port over: no copy is restarted.
     Replaced,
     Ending,
 }
@@ -86,15 +86,16 @@ struct ServerCopy {
     binds: CopyBinds,
     began: Instant,
     again_at: Option<Instant>,
-    /// In a row, each soon after a start.
+    /// Failures in a row, each soon after a start.
     failures: u32,
     restarts: u32,
-    /// When it ended, until it serves again.
+    /// Time of its end, until it serves again.
     missing_since: Option<Instant>,
 }
 
 impl ReplicaSet {
-    /// Starts the copies. Removes what a killed supervisor left on the same port, unless the port is taken over.
+    /// Starts the copies. Removes the remains of a killed supervisor on the same port, unless the
+    /// port is taken over.
     ///
     /// # Errors
     /// [`ReplicaError`]; then no process runs and no control group is left.
@@ -178,14 +179,14 @@ impl ReplicaSet {
         Ok(set)
     }
 
-    /// Ends all copies. A server whose port was to be taken over goes on.
+    /// Ends all copies. A server whose port was to be taken over continues.
     fn give_up(&mut self) {
         if let Some(takeover) = &self.takeover {
             takeover.undo_switch(&self.host);
         }
         let _ = cgroup::kill(&self.group.path);
         if let Some(takeover) = self.takeover.take() {
-            // Until then the kernel's hash would give them datagrams.
+            // As long as the copies run, the kernel's hash would give them datagrams.
             let _ = cgroup::wait_until_empty(&self.group.path, PATIENCE);
             takeover.release(&self.host);
         }
@@ -194,7 +195,8 @@ impl ReplicaSet {
     /// Waits for the next event of the copies, or until `wake` is readable, and acts on it.
     ///
     /// # Errors
-    /// A copy that does not come up at the start; then all are ended, and the control group is removed.
+    /// If a copy does not come up at the start. Then all copies are ended, and the control group is
+    /// removed.
     pub fn wait(&mut self, wake: BorrowedFd<'_>) -> Result<(), ReplicaError> {
         self.poll(wake)?;
         match self.act() {
@@ -203,7 +205,7 @@ impl ReplicaSet {
                 self.finish()?;
                 Err(error)
             }
-            // The copies serve, so that they go on.
+            // The copies serve, so they continue.
             Err(error) => {
                 let why = error.to_string();
                 if self.failure.as_ref() != Some(&why) {
@@ -231,7 +233,7 @@ impl ReplicaSet {
             .for_each(|process| process.signal(signal));
     }
 
-    /// The same, after which none is started again; a second call kills the copies.
+    /// Sends a signal to each copy and restarts none afterwards. A second call kills the copies.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -285,7 +287,7 @@ impl ReplicaSet {
         let old: Vec<BorrowedFd<'_>> = drain.into_iter().flat_map(ServerDrain::descriptors).collect();
         descriptors.extend(old.iter().map(|process| PollFd::new(process, PollFlags::IN)));
         let slow = (self.phase == SetPhase::Starting && !self.is_slow).then(|| self.began + SLOW_START);
-        // No event says that a copy begins to read, or stays in the foreground.
+        // There is no event for a copy that begins to read or stays in the foreground.
         let looks =
             self.takeover.is_some() || self.left_session.is_some() && self.phase == SetPhase::Starting;
         let reads = looks.then(|| Instant::now() + LOOK_AGAIN);
@@ -321,7 +323,7 @@ impl ReplicaSet {
         Ok(())
     }
 
-    /// Whether nothing is to be done for the copies any more.
+    /// Whether there is nothing left to do for the copies.
     fn is_over(&mut self) -> bool {
         if self.phase == SetPhase::Serving && self.group.is_replaced() {
             self.phase = SetPhase::Replaced;

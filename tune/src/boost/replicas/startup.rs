@@ -1,4 +1,4 @@
-//! What a copy binds, and why one that ended did not come up.
+//! The sockets that a copy binds, and why a copy that ended did not come up.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ struct CopyBind {
     uid: u32,
     shared: bool,
     errno: i32,
-    /// Once the kernel gave it the port.
+    /// Set once the kernel has given it the port.
     local: Option<SocketAddr>,
 }
 
@@ -69,7 +69,7 @@ impl CopyBinds {
         self.0.values().filter(|bind| bind.protocol == SocketProtocol::Udp).filter_map(|bind| bind.local)
     }
 
-    /// Why a copy that ended before it was ready did so, as far as its calls of bind(2) tell.
+    /// Why a copy ended before it was ready, as far as its calls of bind(2) show the reason.
     pub(super) fn failure(&self, status: ExitStatus, has_processes: bool) -> String {
         if has_processes {
             return "went to the background: run the server in the foreground (often -n, -f, -F or --foreground), so \

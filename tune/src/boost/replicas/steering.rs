@@ -1,4 +1,4 @@
-//! Which copy runs on which CPU, and gets the datagrams of which CPUs.
+//! The CPU of each copy, and the CPUs whose datagrams it gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ impl CopyPlacement {
         let receiving = ReceivingCpus::of_path(&path).ok_or_else(|| linerate_host::HostError::NotLive {
             what: "the list of online CPUs".to_owned(),
         })?;
-        // A container may have a part of the CPUs.
+        // A container may have only a part of the CPUs.
         let allowed = rustix::thread::sched_getaffinity(None).map_err(|errno| ReplicaError::Io {
             what: "read the CPUs of this process",
             source: errno.into(),
@@ -66,7 +66,7 @@ impl CopyPlacement {
         }
     }
 
-    /// A table that gives the packets of every CPU to all of these.
+    /// A table that gives the packets of every CPU to all these sockets.
     pub(super) fn same_for_all(&self, cookies: &[u64]) -> SteeringTable {
         let by_cpu = self.hosts.keys().map(|cpu| (*cpu, cookies.to_vec())).collect();
         SteeringTable { by_cpu, follows_quic_ids: self.follows_quic_ids() }

@@ -39,9 +39,9 @@ pub(super) struct ServerTakeover {
 struct HeldGroup {
     local: SocketAddr,
     setting: Setting,
-    /// What keeps the datagrams for the old sockets.
+    /// The table that keeps the datagrams on the old sockets.
     table: SettingValue,
-    /// Whether nothing steered them before.
+    /// Whether no program steered them before.
     is_new: bool,
 }
 
@@ -59,7 +59,8 @@ impl ServerTakeover {
     /// Finds the server on the port, and keeps its datagrams for its own sockets.
     pub(super) fn hold(host: &Host, placement: &CopyPlacement, port: u16) -> Result<Self, ReplicaError> {
         let server = glance(host, &ServerQuery { port: Some(port), ..ServerQuery::default() })?;
-        // The group of this process has the port already, and others may be handing it over.
+        // The group of this process has the port already, and groups that are replaced are handing
+        // it over.
         let is_other = |group: &ReplicaCgroup| group.supervisor != std::process::id() && !group.is_replaced();
         let old = groups(host, Some(port))?.into_iter().find(is_other);
         let supervised = old.clone().filter(|group| group.is_supervised(host));
@@ -126,7 +127,7 @@ impl ServerTakeover {
         Ok(())
     }
 
-    /// Lets the copies bind the address of a server that is alone on it.
+    /// Lets the copies bind the address of a server that has a single socket on it.
     fn share(&mut self, host: &Host, group: &ServerGroup) -> Result<(), ReplicaError> {
         let (protocol, local) = (group.protocol, group.local);
         let [member] = group.members.as_slice() else {
@@ -153,7 +154,7 @@ impl ServerTakeover {
         lock.map_err(ReplicaError::io("lock the control group of the old copies"))
     }
 
-    /// Gives the old sockets their datagrams again.
+    /// Directs the datagrams to the old sockets again.
     pub(super) fn undo_switch(&self, host: &Host) {
         for group in &self.groups {
             // The server may be gone.
@@ -183,7 +184,7 @@ impl ServerTakeover {
     }
 }
 
-/// The processes of a server whose parents are none of it.
+/// The processes of a server whose parents do not belong to the server.
 fn top_processes(server: &ObservedServer) -> Vec<u32> {
     let is_own = |pid: u32| server.processes.iter().any(|process| process.pid == pid);
     let top = server.processes.iter().filter(|process| !process.parent.is_some_and(is_own));

@@ -1,4 +1,4 @@
-//! A systemd service whose server `linerate boost run` starts: the drop-in that makes it so, and
+//! The drop-in that makes a systemd service start its server through `linerate boost run`, and
 //! keeps the service's own hardening for the copies.
 
 use linerate_host::{Host, ini};
@@ -14,7 +14,7 @@ const DIRECTORIES: [&str; 5] = [
     "/lib/systemd/system",
 ];
 
-/// What `boost run` requires: BPF programs, copies of sockets, another user for the copies.
+/// Capabilities for `boost run`: BPF programs, copies of sockets, another user for the copies.
 const CAPABILITIES: &str = "CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_PTRACE CAP_SYS_RESOURCE CAP_SYS_NICE \
                             CAP_SETUID CAP_SETGID CAP_SETPCAP CAP_KILL CAP_DAC_OVERRIDE";
 const SYSTEM_CALLS: &str = "bpf perf_event_open pidfd_open pidfd_getfd pidfd_send_signal setns capset";
@@ -25,7 +25,7 @@ pub struct ReplicaUnit {
     pub unit: String,
     /// The text of the drop-in.
     pub drop_in: String,
-    /// What the reader should know, a sentence each.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -41,8 +41,8 @@ pub enum ReplicaUnitError {
 struct ServiceSection(Vec<(String, String)>);
 
 impl ReplicaUnit {
-    /// `options` are those of `boost run`. `command` replaces the command of the unit, if it is not
-    /// empty. `program` is the absolute path of linerate.
+    /// `options` are the options of `boost run`. `command` replaces the command of the unit, if it
+    /// is not empty. `program` is the absolute path of linerate.
     ///
     /// # Errors
     /// [`ReplicaUnitError`] if the unit is missing, or copies of its server cannot be run.
@@ -89,7 +89,7 @@ impl ReplicaUnit {
 }
 
 impl ServiceSection {
-    /// The drop-in of linerate is left out.
+    /// The drop-in of linerate is omitted.
     fn read(host: &Host, unit: &str) -> Option<Self> {
         let template = unit.split_once('@').map(|(name, _)| format!("{name}@.service"));
         let names = || [Some(unit.to_owned()), template.clone()].into_iter().flatten();
@@ -158,13 +158,13 @@ impl ServiceSection {
         None
     }
 
-    /// The command in front of that of the server which gives the copies what the unit gave the
-    /// server: user, groups and capabilities.
+    /// The command before the command of the server. It gives the copies the user, groups and
+    /// capabilities that the unit gave the server.
     fn privileges(&self, is_privileged: bool) -> String {
         let capabilities = |key: &str| {
             let names = self.all(key).flat_map(str::split_whitespace).map(str::to_lowercase);
             let names: Vec<String> = names.collect();
-            // A list that begins with ~ has those that are taken away.
+            // A list that begins with ~ names the capabilities to remove.
             let takes = names.first().is_some_and(|name| name.starts_with('~'));
             let sign = if takes { "-" } else { "+" };
             let named = names.iter().map(|name| name.trim_start_matches('~').trim_start_matches("cap_"));
@@ -187,7 +187,7 @@ impl ServiceSection {
         if words.is_empty() { String::new() } else { format!("/usr/bin/setpriv {} -- ", words.join(" ")) }
     }
 
-    /// What the drop-in changes besides the command, with reasons.
+    /// The changes of the drop-in other than the command, with reasons.
     fn changes(&self) -> Vec<(&'static str, String, Option<&'static str>)> {
         let mut changes = Vec::new();
         let mut change = |key, value: &str, why| changes.push((key, value.to_owned(), why));

@@ -53,7 +53,7 @@ pub(super) fn fix(
     Ok(FixOutcome::Done { done, refused })
 }
 
-/// Reads the steering of each group again, so that a plan starts from the present values.
+/// Reads the steering of each group again, so that a plan starts from the current values.
 pub(super) fn refresh(host: &Host, server: &mut ObservedServer) {
     let namespace = server.namespace;
     for group in server.groups.iter_mut().filter(|group| group.reuseport) {

@@ -48,7 +48,8 @@ fn has_living_first_thread(host: &Host, pid: u32) -> bool {
     life(host, &format!("/proc/{pid}/task/{pid}/stat")).is_some_and(|life| life.lives)
 }
 
-/// Children of a thread that run the same program. Others, such as scripts, read none of its sockets.
+/// Children of a thread that run the same program. Other children, such as scripts, read none of
+/// its sockets.
 fn children(host: &Host, pid: u32, tid: u32) -> impl Iterator<Item = u32> {
     let text = host.read(&format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -70,8 +71,8 @@ fn sockets(host: &Host, pid: u32, ports: &[u16]) -> BTreeSet<u64> {
     tables.iter().flat_map(|table| bound(table, ports)).collect()
 }
 
-/// Of a table such as `/proc/net/udp` (`udp4_format_sock` in net/ipv4/udp.c, Linux 6.18): the inodes of those bound to
-/// these ports.
+/// The inodes of the sockets in a table such as `/proc/net/udp` that are bound to these ports
+/// (`udp4_format_sock` in net/ipv4/udp.c, Linux 6.18).
 fn bound(table: &str, ports: &[u16]) -> Vec<u64> {
     const LOCAL: usize = 1;
     const INODE: usize = 9;
@@ -94,8 +95,8 @@ fn life(host: &Host, path: &str) -> Option<LifeState> {
     parse_life(&host.read(path).ok()?)
 }
 
-/// Of `/proc/PID/stat` (proc_pid_stat(5)): the state, field 3, and the time of the start, field 22. The name before them
-/// may have parentheses and blanks of its own.
+/// The state (field 3) and the start time (field 22) from `/proc/PID/stat` (proc_pid_stat(5)). The
+/// name before these fields may contain parentheses and blanks.
 fn parse_life(stat: &str) -> Option<LifeState> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;

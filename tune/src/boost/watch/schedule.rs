@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const AFTER_A_CHANGE: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(300), Duration::from_millis(1200), Duration::from_secs(4)];
 
-/// Without a change, for changes that the samples do not show.
+/// Interval without a change, for changes that the samples do not show.
 const NOW_AND_THEN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]

@@ -88,7 +88,7 @@ pub(super) fn merge(
     seen
 }
 
-/// The readers that are only before, and only after.
+/// The readers that are only in `before`, and the readers that are only in `after`.
 pub(super) fn moved(before: &ObservedServer, after: &ObservedServer) -> ReaderChanges {
     let not_in = |one: &ObservedServer, other: &ObservedServer| {
         let missing = |reader: &&ReaderThread| !other.readers.iter().any(|there| is_same(there, reader));
@@ -121,7 +121,7 @@ fn is_same(one: &ReaderThread, other: &ReaderThread) -> bool {
     (one.pid, one.tid, one.started) == (other.pid, other.tid, other.started)
 }
 
-/// Whether it was seen at a socket, and not only guessed.
+/// Whether the thread was seen at a socket, and not only guessed.
 fn is_seen(reader: &ReaderThread) -> bool {
     reader.seen < ReaderEvidence::Ring
 }

@@ -23,8 +23,8 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR")
 // Frames per batch: the maximum of the kernel (Linux 6.18, net/bpf/test_run.c, `TEST_XDP_MAX_BATCH`).
 const BATCH: u32 = 256;
 
-// Frames per system call, a good part of a second. Each call makes and destroys a page pool, which waits for RCU;
-// with a few milliseconds' worth, the loop waits most of the time.
+// Frames per system call, a large part of a second. Each call creates and destroys a page pool,
+// which waits for RCU. With calls of a few milliseconds, the loop would wait most of the time.
 const REPEAT: u32 = 1 << 20;
 
 const DESTINATION_PORT: u16 = 7;
@@ -73,7 +73,8 @@ impl GeneratorContender for BareLoop {
             .collect();
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, cpu) = (Arc::clone(&stop), testbed.cpu);
-        // In the sender's namespace: the index above is looked up where the calling thread is.
+        // In the sender's namespace, because the index above is looked up in the namespace of the
+        // calling thread.
         let handle = testbed.sender().run(|| {
             thread::spawn(move || {
                 machine::pin(None, cpu)?;

@@ -12,7 +12,7 @@ use super::testbed::GeneratorTestbed;
 pub(super) trait GeneratorContender {
     fn name(&self) -> &'static str;
 
-    /// How it is run: for a program, the command line.
+    /// The description of a run: for a program, its command line.
     fn how(&self) -> String;
 
     // Fails with the reason if the generator cannot run here.
@@ -32,12 +32,12 @@ pub(super) trait GeneratorContender {
     }
 }
 
-/// A generator at work; it ends at the latest when this is dropped.
+/// A running generator. It ends at the latest when this is dropped.
 pub(super) trait ContenderRun {
-    /// Why it has ended, if it has.
+    /// The reason of its end; `None` while it runs.
     fn over(&mut self) -> anyhow::Result<Option<String>>;
 
-    /// Ends it.
+    /// Ends the generator.
     fn stop(self: Box<Self>) -> anyhow::Result<()>;
 }
 

@@ -18,10 +18,10 @@ pub(super) const XDP: &str = "linerate-xdp";
 
 const PORT: u16 = 7;
 
-/// Longer than any measurement: it is cancelled.
+/// Longer than any measurement. The run is cancelled earlier.
 const WITHOUT_END: Duration = Duration::from_secs(3_600);
 
-/// Of the replies that reached its interface, the least that has to be matched for the figure to count.
+/// The least share of replies at the interface that must be matched for the figure to count.
 const MATCHED: f64 = 0.99;
 
 /// A flood of requests.

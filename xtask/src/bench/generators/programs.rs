@@ -46,9 +46,10 @@ impl ContenderRun for SenderProgram {
 }
 
 impl SenderProgram {
-    /// Ends the program and its forks: those of trafgen outlive it.
+    /// Ends the program and its forks, because forks of trafgen outlive it.
     fn end(&mut self) -> anyhow::Result<()> {
-        // Only until it has been waited for: its number may be another's then.
+        // Only until the program has been waited for, because its number may belong to another
+        // process afterwards.
         let Some(group) = self.group.take() else { return Ok(()) };
         // SIGINT lets the program clean up.
         kill_process_group(group, Signal::INT).context("ending it")?;
@@ -64,7 +65,7 @@ impl SenderProgram {
 
 impl Drop for SenderProgram {
     fn drop(&mut self) {
-        // It has ended, or an error is reported already.
+        // The program has ended, or an error was reported already.
         let _ = self.end();
     }
 }
@@ -79,11 +80,12 @@ fn on_cpu(cpu: u32, program: &str, arguments: &str) -> Command {
 
 // Another project's generator, at full speed on one core.
 pub(super) enum ProgramContender {
-    /// A stream of datagrams to a server of its own that TCP reaches.
+    /// A stream of datagrams to its own server, which it reaches by TCP.
     Iperf,
-    // One frame repeatedly from a ring shared with the kernel, past the queueing discipline.
+    // The same frame repeatedly from a ring shared with the kernel, without the queueing
+    // discipline.
     Trafgen,
-    /// DNS queries over AF_XDP; a thread per queue, of which there is one.
+    /// DNS queries over AF_XDP. It has a thread per queue, here one.
     Kxdpgun,
 }
 
@@ -123,7 +125,8 @@ impl ProgramContender {
                 )
             }
             Self::Kxdpgun => {
-                // 12 bytes of header, 4 of type and class, 3 of lengths: the name's two labels are the rest.
+                // 12 bytes of header, 4 of type and class, 3 of lengths. The two labels of the name
+                // fill the rest.
                 let letters = PAYLOAD - 12 - 4 - 3;
                 format!("{}.{}. A", "a".repeat(letters / 2), "b".repeat(letters - letters / 2))
             }

@@ -1,4 +1,4 @@
-//! Two hosts and the wire between them.
+//! Two hosts and the link between them.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +11,7 @@ use crate::machine;
 // Shorter datagrams are a tool's own control messages (iperf3 sends 4 bytes), and pass.
 const SHORTEST: u16 = 40;
 
-/// A veth pair of one queue, with a service where it ends.
+/// A veth pair of one queue, with a service at the receiving end.
 pub(super) struct GeneratorTestbed {
     service: XdpService,
     lab: Lab,
@@ -34,7 +34,7 @@ impl GeneratorTestbed {
 
     fn new(cpu: u32, service: XdpBuilder) -> anyhow::Result<Self> {
         let other_cpu = move_away_from(cpu)?;
-        // One queue: kxdpgun has a thread for each.
+        // One queue, because kxdpgun has a thread per queue.
         let lab = Lab::builder().queues(1).start()?;
         let interface = lab.links()[0].receiver.interface.clone();
         let service = service.shortest_payload(SHORTEST);
@@ -66,7 +66,7 @@ impl GeneratorTestbed {
 
 /// Moves the calling thread and its children to another CPU than `cpu`, and returns that CPU.
 fn move_away_from(cpu: u32) -> anyhow::Result<u32> {
-    // For the second testbed the thread has moved already; it only must not be on `cpu`.
+    // For the second testbed the thread may already be on another CPU, which is fine.
     let other = machine::allowed_cpus()?.into_iter().find(|other| *other != cpu);
     let other =
         other.with_context(|| format!("there is no CPU but {cpu} for the servers: two are needed"))?;

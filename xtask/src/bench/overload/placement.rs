@@ -1,4 +1,4 @@
-//! The CPU that processes the packets of a server, and how.
+//! The CPU that processes the packets of a server, and the method.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ impl SoftirqPlacement {
         }
     }
 
-    /// To be called for each server: its XDP program may have reset the device.
+    /// Call this for each server, because its XDP program may have reset the device.
     pub(super) fn set_for_server(self, lab: &Lab, server_cpu: u32) -> anyhow::Result<()> {
         match self {
             Self::Threaded => pin_napi_threads(&lab.links()[0].receiver.interface, &[server_cpu]),

@@ -1,4 +1,4 @@
-//! The servers, and how each is started.
+//! The servers, and their start.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,13 +24,13 @@ pub(super) struct ServerCandidate {
 }
 
 enum CandidateProgram {
-    /// One of this crate.
+    /// A server of this crate.
     Here(ProgramKind),
     /// XDP_TX at the interface.
     Reflector,
     Nsd,
     Knot {
-        /// Whether it takes packets by AF_XDP.
+        /// Whether the server receives packets by AF_XDP.
         xdp: bool,
     },
 }
@@ -38,17 +38,17 @@ enum CandidateProgram {
 /// A running server, until this is dropped.
 pub(super) enum CandidateRun {
     Process(LabChild),
-    // In the kernel alone.
+    // A program that runs only in the kernel.
     Program(#[expect(dead_code, reason = "held for its drop")] XdpService),
 }
 
 pub(super) const MMSG: &str = "mmsg";
-/// With an overload policy.
+/// The mmsg server with an overload policy.
 pub(super) const MMSG_POLICY: &str = "mmsg-policy";
 pub(super) const XDP: &str = "xdp";
-/// With settings that are given.
+/// The XDP server with the given settings.
 pub(super) const XDP_SET: &str = "xdp-set";
-/// With a service that has something to do.
+/// The XDP server with a service that works for each request.
 pub(super) const XDP_WORKING: &str = "xdp-working";
 pub(super) const C: &str = "c";
 pub(super) const TOKIO: &str = "tokio";
@@ -56,7 +56,8 @@ pub(super) const XDP_TX: &str = "xdp-tx";
 pub(super) const DNS_XDP: &str = "dns-xdp";
 pub(super) const NSD: &str = "nsd";
 
-/// Neighbours in this list are neighbours in time, which comparisons gain by.
+/// The servers in the order of their turns. Comparisons gain if compared servers are neighbours
+/// here.
 pub(super) fn all() -> Vec<ServerCandidate> {
     use CandidateProgram::{Here, Knot, Nsd, Reflector};
     let echo = |name, program| ServerCandidate { name, protocol: ServerProtocol::Echo, program };
@@ -91,7 +92,7 @@ impl ServerCandidate {
         }
     }
 
-    /// Whether it takes requests where the device delivers them, before the network stack.
+    /// Whether the server receives requests from the device, before the network stack.
     pub(super) fn takes_frames(&self) -> bool {
         match self.program {
             CandidateProgram::Here(kind) => matches!(
@@ -104,7 +105,7 @@ impl ServerCandidate {
         }
     }
 
-    /// Starts it in the receiver. It may not answer yet.
+    /// Starts the server in the receiver. It may not answer yet.
     pub(super) fn start(&self, testbed: &ServersTestbed) -> anyhow::Result<CandidateRun> {
         let address = testbed.address();
         let command = match &self.program {
@@ -146,7 +147,7 @@ impl CandidateRun {
         Ok(())
     }
 
-    /// The process, unless it runs in the kernel.
+    /// The process; `None` if the server runs in the kernel.
     pub(super) fn process(&self) -> Option<u32> {
         match self {
             Self::Process(child) => Some(child.id()),

@@ -1,4 +1,4 @@
-//! CPU time of a server: its process and those that it started.
+//! CPU time of a server: of its process and its descendants.
 
 use std::path::Path;
 

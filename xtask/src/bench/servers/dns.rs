@@ -10,7 +10,7 @@ use linerate_testkit::reflector::installed::{self, InstalledNsd};
 use super::testbed::{BUFFER, ServersTestbed};
 use super::workload::{HOSTS, ZONE};
 
-/// Writes the zone; where it is.
+/// Writes the zone and returns its path.
 pub(super) fn zone(directory: &Path) -> anyhow::Result<PathBuf> {
     let mut text = format!(
         "$ORIGIN {ZONE}.\n$TTL 3600\n@ IN SOA ns hostmaster 1 3600 600 86400 60\n@ IN NS ns\nns IN A 198.18.0.1\n"
@@ -43,7 +43,7 @@ pub(super) fn knot(testbed: &ServersTestbed, xdp: bool) -> anyhow::Result<Comman
     let directory = testbed.directory();
     zone(directory)?;
     let (workers, port) = (testbed.workers, testbed.address().port());
-    // In XDP mode it has a worker a queue of the device.
+    // In XDP mode Knot has one worker per queue of the device.
     let listen = if xdp {
         format!("xdp:\n  listen: {}@{port}\n", testbed.interface())
     } else {

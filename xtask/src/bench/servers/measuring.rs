@@ -19,7 +19,7 @@ use super::workload::ServerProtocol;
 // Time for a server to answer after its start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the first search begins, transactions per second.
+/// Start of the first search, transactions per second.
 const START: f64 = 50e3;
 
 // Offered load of the overload measurement, as a multiple of capacity.
@@ -31,11 +31,11 @@ const AT_EASE: f64 = 0.9;
 /// The bracket of a search around the result of the previous one.
 const NEIGHBOURHOOD: f64 = 1.15;
 
-// Loss at a rate that still holds: a moment in which another tenant of the machine has the CPU is
-// no limit of a server.
+// Loss that is allowed at a rate that holds. A moment in which another tenant of the machine has
+// the CPU is no limit of a server.
 const LOSS: f64 = 0.002;
 
-/// How turns are taken.
+/// The method of a turn.
 pub(super) struct TurnMethod {
     seconds: f64,
 }
@@ -124,7 +124,7 @@ impl TurnMethod {
         Duration::from_secs_f64(self.seconds / 4.0)
     }
 
-    /// The cost of a transaction; other fields of the sample are empty.
+    /// Measures the cost of a transaction. The other fields of the sample are empty.
     fn cost(
         &self,
         generator: &mut dyn Generator,
@@ -181,7 +181,7 @@ fn answers(generator: &mut dyn Generator, protocol: ServerProtocol) -> anyhow::R
     }
     if protocol == ServerProtocol::Dns && outcome.answered > 0 {
         let right = outcome.codes.iter().filter(|code| code.code == 0).map(|code| code.count).sum::<u64>();
-        // Not yet: a server may answer before it has read its zones.
+        // Not ready: a server may answer before it has read its zones.
         return Ok(outcome.lost == 0 && right == outcome.answered);
     }
     Ok(outcome.lost == 0)

@@ -1,4 +1,4 @@
-//! The servers that this crate has: on the engine, and as others write them.
+//! The servers of this crate: on the engine, and in the style of other projects.
 
 mod engine;
 mod others;
@@ -16,12 +16,12 @@ use socket2::{Domain, Socket, Type};
 use super::testbed::BUFFER;
 use crate::machine;
 
-/// Bytes of a request that are kept, by all.
+/// Bytes of a request that each server keeps.
 const REQUEST: usize = 2048;
 
 type Serve = fn(UdpSocket) -> io::Result<()>;
 
-/// How it is written.
+/// The implementation of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgramKind {
     Mmsg,
@@ -37,7 +37,7 @@ pub(crate) enum ProgramKind {
     Quinn,
 }
 
-/// A server, until it is killed.
+/// A server that runs until it is killed.
 #[derive(Debug, Args)]
 pub(crate) struct ServerProgram {
     #[arg(long)]

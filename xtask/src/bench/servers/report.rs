@@ -54,7 +54,7 @@ struct ServerLine {
 }
 
 impl ServersReport {
-    /// Without parts yet.
+    /// A report without parts.
     pub(super) fn new(settings: &ServersBench) -> Self {
         Self {
             started_unix_seconds: linerate_host::unix_seconds(),
@@ -158,7 +158,7 @@ impl PlacementReport {
         self.counters(f)
     }
 
-    /// Cycles and instructions: of each server, or once why not.
+    /// Cycles and instructions of each server, or once the reason why they are missing.
     fn counters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut reason = None;
         for line in &self.servers {

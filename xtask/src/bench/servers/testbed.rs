@@ -1,4 +1,4 @@
-//! Two hosts: a server on some CPUs, and a client on another.
+//! Two hosts: a server on some CPUs, and a client on another CPU.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -32,18 +32,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GeneratorPurpose {
     pub(super) protocol: ServerProtocol,
-    /// Which requests leave as live frames. Where a network stack takes them, one behind RPS above all, fewer a second
-    /// arrive than of clones.
+    /// The requests that are sent as live frames. If a network stack receives them, above all after
+    /// RPS, fewer live frames than clones arrive per second.
     pub(super) live_frames: LiveFrames,
 }
 
-/// The lab, and the generator that is at hand.
+/// The lab and its current generator.
 pub(super) struct ServersTestbed {
     generator: Option<(GeneratorPurpose, Box<dyn Generator>)>,
     pub(super) workers: u32,
     pub(super) cpus: Vec<u32>,
     generator_cpu: u32,
-    /// Of `xdp-set`.
+    /// The settings of `xdp-set`.
     pub(super) xdp_settings: Option<String>,
     directory: tempfile::TempDir,
     lab: Lab,
@@ -97,7 +97,7 @@ impl ServersTestbed {
         Ok(())
     }
 
-    // A generator; one at a time has the interface.
+    // The generator for a purpose. Only one generator at a time can have the interface.
     pub(super) fn generator(&mut self, asked: GeneratorPurpose) -> anyhow::Result<&mut dyn Generator> {
         if self.generator.as_ref().is_none_or(|(at_hand, _)| *at_hand != asked) {
             self.generator = None;
@@ -132,7 +132,7 @@ impl ServersTestbed {
         self.link().receiver.ipv4[0]
     }
 
-    /// Where all serve, one after the other.
+    /// The address of each server in turn.
     pub(super) fn address(&self) -> SocketAddr {
         (self.ip(), PORT).into()
     }
@@ -141,7 +141,7 @@ impl ServersTestbed {
         self.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// For configurations and zones.
+    /// The directory for configurations and zones.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }

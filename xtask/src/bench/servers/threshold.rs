@@ -12,7 +12,7 @@ const LEAST_OVERLOAD: f64 = 4.75;
 enum ServerThreshold {
     /// One server has at least this multiple of the capacity of another.
     Times { who: &'static str, than: &'static str, at_least: f64 },
-    /// It has the same capacity: the interval of the ratio reaches 1.
+    /// The two servers have the same capacity: the interval of the ratio includes 1.
     Level { who: &'static str, than: &'static str },
     /// The least goodput at five times the capacity, as a share of it.
     Goodput { who: &'static str, at_least: f64 },
@@ -22,7 +22,7 @@ enum ServerThreshold {
 
 const THRESHOLDS: [ServerThreshold; 10] = [
     ServerThreshold::Level { who: MMSG, than: C },
-    // The kernel's path, the same for both, decides: docs/servers.md.
+    // The kernel's path decides, which is the same for both: docs/servers.md.
     ServerThreshold::Told { who: MMSG, than: TOKIO },
     ServerThreshold::Times { who: XDP, than: MMSG, at_least: 2.0 },
     ServerThreshold::Told { who: XDP, than: XDP_TX },
@@ -36,7 +36,8 @@ const THRESHOLDS: [ServerThreshold; 10] = [
 
 type Kept = Box<dyn Fn(&ConfidenceInterval) -> bool>;
 
-/// Judges the thresholds of servers that take part; if not `judged`, the ratios alone.
+/// Judges the thresholds of the servers that take part. If not `judged`, only the ratios are
+/// reported.
 pub(super) fn judge(entered: &[MeasuredServerRun], judged: bool) -> Vec<JudgedThreshold> {
     let mut thresholds: Vec<JudgedThreshold> =
         THRESHOLDS.iter().filter_map(|threshold| threshold.judge(entered)).collect();

@@ -1,4 +1,4 @@
-//! Values of one host on which nearly all other hosts agree.
+//! Values in which one host differs from nearly all other hosts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -77,7 +77,7 @@ impl PeerValues {
         number
     }
 
-    /// The number of outliers per host, and those that are listed.
+    /// The number of outliers per host, and the listed outliers.
     pub(crate) fn outliers(&self) -> (BTreeMap<String, usize>, Vec<FleetOutlier>) {
         let mut found: BTreeMap<String, Vec<FleetOutlier>> = BTreeMap::new();
         for outlier in self.figure_outliers().into_iter().chain(self.value_outliers()) {
@@ -145,8 +145,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// The scalars of a state by place. Items with a name or interface are places of their own; the values of
-/// others are joined, so that 64 queues are one place.
+/// The scalars of a state by place. Items with a name or interface are places of their own; the
+/// values of other items are joined, so that 64 queues are one place.
 fn flatten(value: &Value, place: &mut String, leaves: &mut BTreeMap<String, Vec<String>>) {
     let length = place.len();
     match value {

@@ -31,7 +31,7 @@ pub(crate) struct TuneRun<'a> {
     pub(crate) started_unix_seconds: Option<u64>,
     /// The attempted changes.
     pub(crate) steps: Vec<AppliedChange>,
-    /// Number of changes, as far as it is known.
+    /// Number of changes known so far.
     total: usize,
     /// Interfaces whose link was reset, so that settings may differ from the plan.
     reset: BTreeSet<String>,
@@ -96,7 +96,7 @@ impl<'a> TuneRun<'a> {
                 Err(error) => ChangeOutcome::Refused { why: error.to_string() },
             };
             let (outcome, fixed) = match (outcome, change.setting.fixed(self.host)) {
-                // The other changes may succeed.
+                // The host does not allow this change, but other changes may succeed.
                 (ChangeOutcome::Refused { .. }, Some(why)) => {
                     (ChangeOutcome::Refused { why: why.to_owned() }, true)
                 }
@@ -155,7 +155,7 @@ impl<'a> TuneRun<'a> {
         (boot_seconds() >= end).then(|| "its time was over before all changes were made".to_owned())
     }
 
-    /// Waits until a reset link is up again. Returns the reason if it is not.
+    /// Waits until a reset link is up again. Returns the reason if the link stays down.
     fn await_link(&self, setting: &Setting) -> Option<String> {
         let interface = setting.interface()?;
         let carrier = format!("/sys/class/net/{interface}/carrier");
@@ -178,7 +178,7 @@ fn outcome_words(outcome: &ChangeOutcome, name: &str) -> String {
     match outcome {
         ChangeOutcome::Made => "done".to_owned(),
         ChangeOutcome::Already => "has this value already".to_owned(),
-        // The line begins with the setting.
+        // The printed line already begins with the setting.
         ChangeOutcome::Refused { why } => {
             let reason = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
             format!("refused: {}", reason.unwrap_or(why))
@@ -186,7 +186,7 @@ fn outcome_words(outcome: &ChangeOutcome, name: &str) -> String {
     }
 }
 
-/// Prints progress. A terminal that goes away while links are reset must not stop the changes.
+/// Prints progress. A terminal that disappears while links are reset must not stop the changes.
 pub(crate) fn tell(text: &str) {
     let mut stderr = std::io::stderr();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

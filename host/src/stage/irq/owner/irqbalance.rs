@@ -6,11 +6,11 @@ use crate::{Host, ini};
 /// Environment files of its service on Debian and Red Hat.
 const ENVIRONMENTS: [&str; 2] = ["/etc/default/irqbalance", "/etc/sysconfig/irqbalance"];
 
-/// Variables that matter here.
+/// Variables that affect interrupts.
 const WANTED: [&str; 4] =
     ["IRQBALANCE_ARGS", "IRQBALANCE_BANNED_CPULIST", "IRQBALANCE_BANNED_CPUS", "IRQBALANCE_ONESHOT"];
 
-/// The command that adds a ban for each interrupt to its arguments.
+/// The command that adds a ban per interrupt to irqbalance's arguments.
 pub(super) fn ban(owner: &IrqOwner, irqs: &[u32]) -> Option<String> {
     let new: Vec<String> = irqs
         .iter()

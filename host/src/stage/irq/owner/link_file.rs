@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::IrqOwner;
 use crate::{Host, ini};
 
-/// In order of precedence: a file hides later ones of the same name (systemd.link(5)).
+/// In order of precedence: a file hides later files with the same name (systemd.link(5)).
 const DIRECTORIES: [&str; 4] = [
     "/etc/systemd/network",
     "/run/systemd/network",

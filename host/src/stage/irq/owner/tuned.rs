@@ -1,4 +1,5 @@
-//! TuneD: its scheduler plugin moves interrupts off isolated CPUs, its irq plugins set them.
+//! TuneD: its scheduler plugin moves interrupts off isolated CPUs, and its irq plugins set
+//! affinities.
 
 use super::IrqOwner;
 use crate::{Host, ini};

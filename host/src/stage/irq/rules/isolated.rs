@@ -54,7 +54,7 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     Some(super::fix_by_spread(matched, path, interface))
 }
 
-/// Whether threads of UDP services run on these CPUs and no others, so that packets belong there.
+/// Whether threads of UDP services run on these CPUs only, so that packets belong there.
 fn serves_there(view: &HostView<'_>, cpus: &CpuSet) -> bool {
     view.serving().iter().any(|thread| {
         let allowed = thread.allowed.value();

@@ -33,7 +33,7 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
     let vectors = spread::receive_vectors(path, interface);
-    // A hint of many CPUs means nothing; one of an excluded CPU cannot be followed.
+    // A hint with many CPUs has no meaning, and a hint to an excluded CPU cannot be followed.
     let hinted: Vec<(&IrqVector, u32)> = vectors
         .values()
         .filter_map(|vector| vector.hinted_cpu().map(|cpu| (*vector, cpu)))

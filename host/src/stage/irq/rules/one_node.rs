@@ -40,14 +40,14 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     }
     let node = common_node(path, &vectors)?;
     let here = path.machine.cpus_of(node)?.iter().filter(|cpu| usable.contains(*cpu)).count();
-    // If the NIC's own node has a CPU per queue, that is a good place; RPS can do the rest.
+    // If the vectors' node has a CPU per queue, they can stay there; RPS can use the other nodes.
     if vectors.len() <= here {
         return None;
     }
     let severity = match threads_beyond(path, node) {
         Some(0) => return None,
         _ if traffic::is_quiet(view, interface) => Severity::Note,
-        // One thread is its own limit.
+        // A single thread is itself the limit.
         Some(1) => Severity::Low,
         Some(_) => Severity::High,
         None => Severity::Medium,
@@ -68,7 +68,7 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     Some(super::fix_by_spread(matched, path, interface))
 }
 
-/// `None` if they go to several nodes, or if it is unknown.
+/// `None` if the vectors go to several nodes, or if a node is unknown.
 fn common_node(path: &PacketPath, vectors: &BTreeMap<u32, &IrqVector>) -> Option<u32> {
     let mut common = None;
     for vector in vectors.values() {
@@ -82,7 +82,7 @@ fn common_node(path: &PacketPath, vectors: &BTreeMap<u32, &IrqVector>) -> Option
     common
 }
 
-/// Number of serving threads that may run on other nodes too; `None` without known threads.
+/// Number of serving threads that may also run on other nodes; `None` without known threads.
 fn threads_beyond(path: &PacketPath, node: u32) -> Option<usize> {
     let serving = path.thread.serving.value().filter(|serving| !serving.is_empty())?;
     let here = path.machine.cpus_of(node)?;

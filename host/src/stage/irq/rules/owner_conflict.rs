@@ -54,7 +54,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
 fn is_rival(owner: &IrqOwner, balancer: &IrqOwner) -> bool {
     match owner.name.as_str() {
         "irqbalance" => false,
-        // TuneD's profiles for isolated cores cooperate with an irqbalance that avoids these.
+        // TuneD's profiles for isolated cores cooperate with an irqbalance that avoids these cores.
         "tuned" => !owner.how.contains("banned_cpus") && !balancer.how.contains("IRQBALANCE_BANNED_CPU"),
         _ => true,
     }
@@ -74,7 +74,7 @@ fn by_rivals(balancer: &IrqOwner, rivals: &[&IrqOwner], vectors: usize) -> RuleM
     })
 }
 
-/// All vectors of an interface follow their hints, which irqbalance would not do by itself.
+/// Finds interfaces whose vectors all follow their hints. irqbalance would not do this by itself.
 fn by_hand(path: &PacketPath, balancer: &IrqOwner) -> Option<RuleMatch> {
     if balancer.how.contains("hintpolicy")
         || balancer.how.contains("policyscript")

@@ -59,7 +59,7 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     Some(super::fix_by_spread(matched, path, interface))
 }
 
-/// `None` if one of the vectors goes to several CPUs, or if it is unknown.
+/// `None` if a vector goes to several CPUs, or if its CPU is unknown.
 fn queues_by_cpu(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, Vec<u32>>> {
     let mut by_cpu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (queue, vector) in vectors {

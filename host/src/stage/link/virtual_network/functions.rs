@@ -1,4 +1,4 @@
-//! Virtual functions: their owner from sysfs, their limits from the physical function (RTM_GETLINK
+//! Virtual functions: their owners from sysfs, their limits from the physical function (RTM_GETLINK
 //! with `RTEXT_FILTER_VF`).
 
 use std::io;

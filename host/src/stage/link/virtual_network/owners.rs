@@ -43,7 +43,7 @@ fn tap_device(host: &Host, interface: &str) -> Option<String> {
 }
 
 /// The process per tap interface, and per device of a macvtap. Two network namespaces may have taps
-/// of one name, of which a process of this namespace holds this one.
+/// with the same name; the tap of this namespace is held by a process of this namespace.
 fn tap_holders(host: &Host, pids: &[u32]) -> BTreeMap<String, u32> {
     let own = own_namespace(host);
     let mut holders: BTreeMap<String, (bool, u32)> = BTreeMap::new();
@@ -77,9 +77,9 @@ fn own_namespace(host: &Host) -> Option<String> {
     namespace(host, "self").or_else(|| namespace(host, "thread-self"))
 }
 
-/// The first process of each other network namespace, per end of a veth pair: its index and the
-/// index of its peer, as this namespace sees them. The namespace's sysfs has them if it is mounted
-/// there, as in containers.
+/// The first process of each other network namespace, per veth pair. The key is the index of this
+/// namespace's end and the index of its peer in the other namespace. The sysfs of the other
+/// namespace has both if it is mounted there, as in containers.
 fn peers(host: &Host, pids: &[u32]) -> BTreeMap<(u32, u32), u32> {
     let mut seen: BTreeSet<String> = own_namespace(host).into_iter().collect();
     let mut peers = BTreeMap::new();
@@ -121,7 +121,7 @@ fn owner(host: &Host, pid: u32) -> PortOwner {
     }
 }
 
-/// Of `-name guest=web1,debug-threads=on` or `-name web1`.
+/// The name in `-name guest=web1,debug-threads=on` or `-name web1`.
 fn machine_name(command_line: &str) -> Option<String> {
     let mut words = command_line.split('\0').skip_while(|word| *word != "-name");
     let name = words.nth(1)?.split(',').next()?;

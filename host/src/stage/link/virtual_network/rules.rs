@@ -52,11 +52,11 @@ pub(in crate::stage) const TAP_SINGLE_QUEUE: Rule = Rule {
     check: single_queue,
 };
 
-/// Share of a CPU from which on a thread has no time left.
+/// Share of a CPU above which a thread has no time left.
 const SATURATED: f64 = 0.9;
-/// Share of packets from which on drops are more than peaks.
+/// Share of packets above which drops are more than peaks.
 const PART: f64 = 0.001;
-/// Drops since boot below this number do not concern the present.
+/// With fewer drops since boot, there is no current problem.
 const LEAST_SINCE_BOOT: u64 = 1_000;
 /// Packets per second that one queue handles easily.
 const BUSY: f64 = 20_000.0;
@@ -104,7 +104,7 @@ fn vhost_saturated(view: &HostView<'_>) -> Vec<RuleMatch> {
     matched.collect()
 }
 
-/// The counter of packets that a machine did not take, and that of packets for it.
+/// The counter of packets that a machine did not accept, and the counter of packets for it.
 fn counters(port: &VirtualPort) -> Option<(&'static str, &'static str)> {
     match port.kind {
         PortKind::Tap => Some(("tx_dropped", "tx_packets")),

@@ -1,5 +1,5 @@
-//! Threads of vhost: threads of the machine's process since Linux 6.4 (kernel/vhost_task.c), kernel
-//! threads of their own before.
+//! Threads of vhost: threads of the machine's process since Linux 6.4 (kernel/vhost_task.c),
+//! separate kernel threads before.
 
 use std::collections::BTreeSet;
 

@@ -3,17 +3,17 @@
 use super::ScaledInterface;
 use crate::stage::HostView;
 
-/// Packets per second, or since boot, below which a balance means nothing.
+/// Packets per second, or since boot, below which a balance has no meaning.
 const LEAST_RATE: f64 = 5_000.0;
 const LEAST_COUNT: f64 = 1_000_000.0;
 
 pub(super) struct QueueBalance {
-    /// Packets by queue: per second with two readings, else since boot.
+    /// Packets by queue: per second with two readings, otherwise since boot.
     pub(super) queues: Vec<(u32, f64)>,
     pub(super) total: f64,
     /// The queue with most packets.
     pub(super) hottest: u32,
-    /// Its share: 0 to 1.
+    /// The share of the hottest queue: 0 to 1.
     pub(super) share: f64,
     /// Whether `queues` are rates.
     pub(super) rates: bool,
@@ -53,8 +53,8 @@ impl QueueBalance {
         })
     }
 
-    /// The share of the hottest queue with an even hash: by its table entries, or without a table,
-    /// one of all queues.
+    /// The share that the hottest queue would have with an even hash: its share of the table
+    /// entries, or without a table, an equal share of all queues.
     pub(super) fn fair_share(&self, scaled: &ScaledInterface<'_>) -> f64 {
         match scaled.entries() {
             Some(entries) => {

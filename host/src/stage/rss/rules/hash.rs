@@ -78,7 +78,8 @@ fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Rul
     })
 }
 
-/// By the imbalance of the queues; if unknown, tens of percent for a busy UDP service.
+/// The severity depends on the imbalance of the queues. If that is unknown, the cost for a busy UDP
+/// service is tens of percent.
 fn severity(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: Option<&QueueBalance>) -> Severity {
     let services = view.now.socket.services.value();
     if services.is_some_and(|services| services.iter().all(|service| service.protocol != SocketProtocol::Udp))

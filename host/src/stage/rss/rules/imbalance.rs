@@ -22,15 +22,16 @@ pub(in crate::stage) const RULE: Rule = Rule {
     check,
 };
 
-/// An imbalance is a share of this multiple of the fair one, or this share of all, for a NIC with
-/// two or three queues. With about ten flows per queue, twice the fair share happens by chance.
+/// An imbalance is a share of this multiple of the fair share. For a NIC with two or three queues
+/// it is this share of all packets. With about ten flows per queue, twice the fair share happens by
+/// chance.
 const TIMES_FAIR: f64 = 3.0;
 const NEARLY_ALL: f64 = 0.9;
 
-/// Traffic since boot was of many kinds, so only a very large share counts.
+/// Traffic since boot was mixed, so only a very large share counts.
 const NEARLY_ALL_SINCE_BOOT: f64 = 0.9;
 
-/// Packets per second that fill a good part of one CPU, by the figures above.
+/// Packets per second that use a large part of one CPU, according to the figures above.
 const BUSY: f64 = 100_000.0;
 
 pub(super) fn is_skewed(balance: &QueueBalance, scaled: &ScaledInterface<'_>) -> bool {

@@ -1,4 +1,4 @@
-//! One queue with nearly all packets although hash and table are right.
+//! One queue with nearly all packets although hash and table are correct.
 
 use super::balance::QueueBalance;
 use super::{ScaledInterface, scaled};
@@ -22,14 +22,14 @@ pub(in crate::stage) const RULE: Rule = Rule {
     check,
 };
 
-/// Share of the packets that only a single flow, or very few, can explain.
+/// Share of the packets that only one flow or very few flows can explain.
 const NEARLY_ALL: f64 = 0.9;
 
-/// Packets per second that fill a good part of one CPU.
+/// Packets per second that use a large part of one CPU.
 const BUSY: f64 = 100_000.0;
 
-/// Whether few flows cause the imbalance, not table or hash. Unknown fields or queues mean an
-/// unknown cause.
+/// Whether few flows cause the imbalance, and not the table or the hash. The cause is unknown if
+/// fields or queues are unknown.
 pub(super) fn is_cause(balance: &QueueBalance, scaled: &ScaledInterface<'_>) -> bool {
     balance.rates
         && balance.share >= NEARLY_ALL

@@ -24,7 +24,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
     check,
 };
 
-/// Drivers of hardware whose tables can name fewer queues than it has: entries of four bits in the
+/// Drivers of hardware whose tables can name only some of its queues: entries of four bits in the
 /// 82599 and X540 (`ixgbe_rss_indir_tbl_max`, drivers/net/ethernet/intel/ixgbe/ixgbe.h, Linux 6.18;
 /// kernels of 2016 do not report it).
 const LIMITS: [(&str, u32); 1] = [("ixgbe", 16)];
@@ -76,7 +76,8 @@ fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Rul
     ))
 }
 
-/// With two readings, a queue with packets is reached in some way: flow director, accelerated RFS.
+/// With two readings, a queue that receives packets is reached by other means, such as flow
+/// director or accelerated RFS.
 fn still_without_packets(
     view: &HostView<'_>,
     scaled: &ScaledInterface<'_>,
@@ -89,8 +90,9 @@ fn still_without_packets(
     missed
 }
 
-/// More queues than CPUs have no use, so only CPUs without a queue count; none does if RPS hands it
-/// packets of reached queues. With unknown CPUs the severity is low.
+/// More queues than CPUs have no use, so only CPUs without a queue count. A CPU does not count if
+/// RPS hands it packets of reached queues. It is a note if the online CPUs are unknown, or with RPS
+/// the CPUs of a reached queue.
 fn severity(view: &HostView<'_>, interface: &str, reached: &CpuSet, missed: usize) -> Severity {
     let path = view.now;
     let rps = |queue| path.softirq.rps_cpus(interface, queue);

@@ -20,7 +20,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
     check,
 };
 
-/// At this ratio to a fair share, the fullest queue halves the capacity of the host.
+/// At this ratio to a fair share, the queue with the most entries halves the capacity of the host.
 const GROSS: f64 = 2.0;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {

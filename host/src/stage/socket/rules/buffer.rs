@@ -6,11 +6,11 @@ use crate::setting::{Setting, SettingValue};
 use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 
-/// Up to this size a receive buffer is a default: 212,992 bytes since Linux 3.x (`SK_RMEM_MAX` in
-/// include/net/sock.h), or twice that if requested explicitly.
+/// A receive buffer up to this size is a default: 212,992 bytes since Linux 3.x (`SK_RMEM_MAX` in
+/// include/net/sock.h), or twice that if the process requested it.
 const SMALL_BYTES: u64 = 256 << 10;
 
-/// The kernel's default, and a size far below it, for fewer than a hundred small packets.
+/// The kernel's default, and a size far below it, which holds fewer than a hundred small packets.
 const DEFAULT_BYTES: u64 = 212_992;
 const TINY_BYTES: u64 = 64 << 10;
 
@@ -20,7 +20,7 @@ const AMPLE_BYTES: u64 = 4 << 20;
 /// A merged datagram has up to 64 KiB of payload, and the kernel charges more than that.
 const MERGED_BYTES: u64 = 128 << 10;
 
-/// Losses since boot below this share of received packets are a note.
+/// Below this share of received packets, losses since boot are a note.
 const SHARE: f64 = 0.001;
 
 const ERRORS: &str = "Udp.RcvbufErrors";
@@ -81,7 +81,7 @@ pub(in crate::stage) const GRO_SMALL: Rule = Rule {
 fn receive_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.now.socket.services().iter();
     let found: Vec<RuleMatch> = services.clone().filter_map(|service| drops_of(view, service)).collect();
-    // A user who named one service does not want to see the others.
+    // A user who named one service does not want findings about other services.
     if found.is_empty() && !services.clone().any(|service| service.named) {
         return drops_of_host(view).into_iter().collect();
     }
@@ -122,7 +122,7 @@ fn drops_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
     }))
 }
 
-/// Losses of sockets outside the services: connected ones, and those already closed.
+/// Losses of sockets outside the services: connected sockets, and sockets that are already closed.
 fn drops_of_host(view: &HostView<'_>) -> Option<RuleMatch> {
     let errors = view.now.route.snmp(ERRORS).filter(|errors| *errors > 0)?;
     let (severity, title) = match view.before {
@@ -180,7 +180,7 @@ fn small_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
     for (name, value) in sysctls {
         let Some(Some(now)) = value.value() else { continue };
         matched = matched.evidence(format!("net.core.{name}"), *now, format!("/proc/sys/net/core/{name}"));
-        // The default matters to sockets without a request, the maximum to those with one.
+        // The default matters to sockets without a requested size, the maximum to sockets with one.
         if *now < AMPLE_BYTES && (name == "rmem_max" || *now == bytes) {
             let from = Some(SettingValue::new(now.to_string()));
             matched = matched.change(
@@ -193,7 +193,7 @@ fn small_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
     Some(matched)
 }
 
-/// A buffer for a few dozen packets, because somebody lowered the default.
+/// A buffer for a few dozen packets, because the default was lowered.
 fn tiny_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let default = view.now.socket.receive_buffer_default_bytes.value().copied().flatten();
     let default = default.filter(|bytes| *bytes < TINY_BYTES && view.matters(service))?;

@@ -1,13 +1,14 @@
-//! The sockets of a reuseport group compared with each other, and with the CPUs of their packets.
+//! Compares the sockets of a reuseport group with each other, and with the CPUs of their packets.
 
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 
-/// CPU time of the busiest socket's threads from which on the group is judged.
+/// CPU time of the busiest socket's threads above which the group is checked.
 const BUSY: f64 = 0.2;
 
-/// A socket is idle if its threads use less than this share of the busiest socket's.
+/// A socket is idle if its threads use less than this share of the CPU time of the busiest socket's
+/// threads.
 const IDLE_SHARE: f64 = 0.1;
 
 pub(in crate::stage) const IMBALANCE: Rule = Rule {
@@ -82,7 +83,7 @@ fn imbalance_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMat
     }))
 }
 
-/// CPU time of the threads that serve only this socket; `None` without any.
+/// CPU time of the threads that serve only this socket; `None` without such threads.
 fn own_cpus(view: &HostView<'_>, socket: &SocketState) -> Option<f64> {
     let threads = view.serving_socket(socket.inode);
     if threads.is_empty() || threads.iter().any(|thread| thread.sockets.len() != 1) {
@@ -119,7 +120,7 @@ fn below_queues_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<Rule
     )
 }
 
-/// Then `socket.shared-by-threads` reports it.
+/// A group of one socket with several reading threads; `socket.shared-by-threads` reports it.
 fn shares_one_socket(view: &HostView<'_>, service: &ServiceSockets) -> bool {
     matches!(service.sockets.as_slice(), [socket] if view.readers_at_once(socket.inode).len() > 1)
 }

@@ -5,10 +5,10 @@ use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::memory::{LIMIT, USED};
 
-/// Page size of most architectures; others have fewer pages to begin with.
+/// Page size of most architectures; on other architectures the limit has fewer pages.
 const PAGE_BYTES: u64 = 4096;
 
-/// Share of the limit from which on a burst uses up the rest.
+/// Share of the limit above which a burst uses up the rest.
 const NEARLY_FULL: f64 = 0.8;
 
 const COUNTERS: [&str; 2] = ["Udp.MemErrors", "Udp6MemErrors"];
@@ -68,7 +68,7 @@ fn used(view: &HostView<'_>) -> Option<(Severity, String)> {
     (share >= NEARLY_FULL).then_some((Severity::Medium, title))
 }
 
-/// A socket that may queue more than all sockets together.
+/// A socket whose queue may become larger than the limit for all sockets together.
 fn too_small(view: &HostView<'_>) -> Option<(Severity, String)> {
     let memory = (*view.now.socket.udp_memory.value()?)?;
     let limit = memory.limit_pages.saturating_mul(PAGE_BYTES);

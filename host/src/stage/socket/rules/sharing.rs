@@ -37,7 +37,7 @@ impl HostView<'_> {
     }
 
     /// Whether each busy UDP service in scope has one socket that several threads read, so that all
-    /// its packets take one lock wherever they arrive. False without a busy service.
+    /// its packets need one lock, on every CPU. False without a busy service.
     pub fn busy_services_share_a_socket(&self) -> bool {
         let shares = |service: &ServiceSockets| {
             service.sockets.len() == 1
@@ -48,7 +48,7 @@ impl HostView<'_> {
     }
 }
 
-/// The socket with most threads.
+/// Checks the socket with the most threads.
 fn worst(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let served = service.sockets.iter().map(|socket| (socket, view.readers_at_once(socket.inode)));
     let (socket, threads) = served.max_by_key(|(_, threads)| threads.len())?;

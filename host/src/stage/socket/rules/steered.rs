@@ -1,4 +1,4 @@
-//! The choice of a socket in a reuseport group.
+//! The choice of a socket in a reuseport group by CPU or program.
 
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
@@ -88,7 +88,7 @@ fn mismatch_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatc
     Some(matched)
 }
 
-/// A thread of the socket, if no thread that serves it may run on this CPU.
+/// A thread of the socket, if none of its threads may run on this CPU.
 fn thread_elsewhere(view: &HostView<'_>, socket: &SocketState, cpu: u32) -> Option<(u32, String)> {
     let threads = view.serving_socket(socket.inode);
     let first = threads.first()?;

@@ -20,10 +20,10 @@ pub(in crate::stage) const RULE: Rule = Rule {
     check,
 };
 
-/// Share of the packets from which on losses are more than a single peak.
+/// Share of the packets above which losses are more than a single peak.
 const CONSTANT: f64 = 0.001;
 
-/// The kernel's default is 1,000; this bridges a peak of some milliseconds.
+/// The kernel's default is 1,000. This length holds the packets of a peak of some milliseconds.
 const LONGER: u64 = 10_000;
 
 /// A longer backlog only means longer waits.

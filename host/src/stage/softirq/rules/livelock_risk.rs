@@ -84,7 +84,7 @@ fn only_thread<'a>(path: &'a PacketPath, service: &ServiceSockets) -> Option<&'a
 }
 
 /// The CPUs on which packets of an interface are processed in softirqs; `None` with threaded NAPI,
-/// or if unknown for a queue.
+/// or if the CPUs of a queue are unknown.
 fn softirq_cpus(path: &PacketPath, interface: &str) -> Option<CpuSet> {
     let rps = path.softirq.rps.iter().find(|item| item.interface == interface)?;
     if *rps.threaded.value()? == Some(true) {
@@ -96,7 +96,7 @@ fn softirq_cpus(path: &PacketPath, interface: &str) -> Option<CpuSet> {
     Some(cpus.into_iter().flatten().collect())
 }
 
-/// The other CPUs of the same node, or all others.
+/// The other CPUs of the same node, or all other CPUs.
 fn near(path: &PacketPath, others: &CpuSet, cpus: &CpuSet) -> CpuSet {
     let node = cpus.iter().next().and_then(|cpu| path.machine.node_of(cpu));
     let near: CpuSet = others.iter().filter(|cpu| path.machine.node_of(*cpu) == node).collect();

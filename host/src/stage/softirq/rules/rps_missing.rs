@@ -1,4 +1,4 @@
-//! CPUs without receive queue and RPS.
+//! CPUs without a receive queue and RPS.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,10 +28,10 @@ pub(in crate::stage) const RULE: Rule = Rule {
     check,
 };
 
-/// If less than one in this many CPUs gets no packets, the fix gains a few percent.
+/// If fewer than one in this many CPUs get no packets, the fix gains a few percent.
 const FEW: usize = 10;
 
-/// Softirq share of CPU time with room to spare, and with almost none.
+/// Softirq share of CPU time with spare capacity, and with almost none.
 const ROOM: f64 = 0.5;
 const FULL: f64 = 0.9;
 
@@ -56,11 +56,11 @@ fn together_reach(path: &PacketPath, usable: &CpuSet) -> bool {
 struct InterfaceQueues<'a> {
     interface: &'a str,
     all: usize,
-    /// Those that get packets.
+    /// Queues that get packets.
     reached: BTreeSet<u32>,
-    /// The CPU of each of these with vectors well spread; `None` if unknown.
+    /// The CPU of each reached queue when its vectors are well spread; `None` if unknown.
     cpus: Option<BTreeMap<u32, u32>>,
-    /// Number of these with RPS.
+    /// Number of reached queues with RPS.
     with_rps: usize,
 }
 
@@ -143,13 +143,13 @@ fn severity(
     usable: &CpuSet,
     left_out: &CpuSet,
 ) -> Severity {
-    // Somebody set RPS on purpose without these.
+    // RPS was set on purpose without these CPUs.
     if queues.with_rps > 0 || traffic::is_quiet(view, queues.interface) {
         return Severity::Note;
     }
     match busy(view, queues) {
         Some(share) if share < ROOM => Severity::Note,
-        // The observation should have shown a shortage, and did not.
+        // Two readings would have shown a shortage, but did not.
         None if view.before.is_some() => Severity::Note,
         Some(share) if share >= FULL && left_out.len() * 2 >= usable.len() => Severity::High,
         _ if left_out.len() * FEW >= usable.len() => Severity::Medium,
@@ -157,8 +157,8 @@ fn severity(
     }
 }
 
-/// Average softirq share of the queues' CPUs: one full CPU next to idle ones needs a better spread,
-/// not more CPUs. `None` without two readings.
+/// Average softirq share of the queues' CPUs. If one CPU is full next to idle ones, the packets
+/// need a better spread, not more CPUs. `None` without two readings.
 fn busy(view: &HostView<'_>, queues: &InterfaceQueues<'_>) -> Option<f64> {
     let shares = view.before.and_then(|_| load::time_shares(view))?;
     let own: BTreeSet<&u32> = queues.cpus.as_ref()?.values().collect();
@@ -189,8 +189,8 @@ fn title(queues: &InterfaceQueues<'_>, usable: &CpuSet, left_out: &CpuSet) -> St
     format!("{have} for {} CPUs, and {rps}: {none}", usable.len())
 }
 
-/// RPS for the CPUs without packets, in addition to the current masks: each is added to the queue
-/// of its node with fewest CPUs, preferably not of its own core.
+/// RPS for the CPUs without packets, in addition to the current masks. Each of these CPUs is added
+/// to the queue of its node that has the fewest CPUs, preferably not to a queue of its own core.
 fn plan(path: &PacketPath, queues: &InterfaceQueues<'_>, left_out: &CpuSet) -> BTreeMap<u32, CpuSet> {
     let Some(cpus) = &queues.cpus else { return BTreeMap::new() };
     let usable = spread::usable_cpus(path).unwrap_or_default();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_that_are_badly_spread_are_taken_as_mended() {
+    fn vectors_that_are_badly_spread_are_taken_as_fixed() {
         let machine = SampleMachine { vectors: &[0, 0, 0, 0], ..SampleMachine::default() };
         assert!(check(&HostView::once(&path(&machine))).is_empty());
     }

@@ -74,8 +74,7 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     Some(matched)
 }
 
-/// The queue's CPU, and the RPS targets that share its core. `None` for a queue that is polled on
-/// several CPUs.
+/// The queue's CPU, and the RPS targets that share its core. `None` if several CPUs poll the queue.
 fn sibling_targets(path: &PacketPath, interface: &str, queue: u32) -> Option<(u32, CpuSet)> {
     let own = path.irq.receive_vector(interface, queue)?.cpu()?;
     let core = path.machine.siblings_of(own)?;

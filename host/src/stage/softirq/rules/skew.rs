@@ -30,14 +30,14 @@ pub(in crate::stage) const RULE: Rule = Rule {
 
 const MOST: f64 = 0.6;
 
-/// Packets per second from which on the share of one CPU matters.
+/// Packets per second above which the share of one CPU matters.
 const WORTH_A_LOOK: f64 = 1_000.0;
 
-/// Softirq share of a nearly full CPU, and of a well used one.
+/// Softirq share of a nearly full CPU, and of a well used CPU.
 const FULL: f64 = 0.5;
 const USED: f64 = 0.2;
 
-/// Softirq ticks since boot below which nothing is reported: one minute.
+/// With fewer softirq ticks since boot, nothing is reported: one minute.
 const A_MINUTE: u64 = 6_000;
 
 /// Minimum share of time since boot in softirqs.
@@ -94,8 +94,8 @@ fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
     })
 }
 
-/// An interface with several receive queues whose RPS targets only this CPU, while a group of
-/// sockets is steered by CPU: then one socket of the group gets everything.
+/// An interface with several receive queues whose RPS has only this CPU, while the sockets of a
+/// group are chosen by CPU: then one socket of the group gets all packets.
 fn handed_to<'a>(view: &HostView<'a>, cpu: u32) -> Option<&'a str> {
     let by_cpu = |service: &ServiceSockets| {
         service.sockets.len() > 1
@@ -114,8 +114,8 @@ fn handed_to<'a>(view: &HostView<'a>, cpu: u32) -> Option<&'a str> {
     interfaces.into_iter().find(|interface| hands(interface))
 }
 
-/// Queues with interrupts on CPUs of their own need no RPS; others, as of veth, get the CPUs in
-/// turn.
+/// Queues whose interrupts have their own CPUs need no RPS. Other queues, such as those of veth,
+/// get the CPUs in turn.
 fn spread_by_rps(view: &HostView<'_>, matched: RuleMatch, interface: &str) -> RuleMatch {
     let path = view.now;
     let mut matched = matched;
@@ -136,7 +136,7 @@ fn spread_by_rps(view: &HostView<'_>, matched: RuleMatch, interface: &str) -> Ru
     matched
 }
 
-/// By time, because packet counters wrap at 2^32.
+/// Compares times, because packet counters wrap at 2^32.
 fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     let ticks = load::ticks(view.now)?;
     let all: u64 = ticks.values().sum();

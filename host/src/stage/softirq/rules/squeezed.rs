@@ -25,13 +25,13 @@ const DEFAULT_BUDGET: u64 = 300;
 /// Packets per poll of a NAPI instance (NAPI_POLL_WEIGHT, include/linux/netdevice.h).
 const NAPI_WEIGHT: u64 = 64;
 
-/// Share of the packets in runs that ended with the budget.
+/// Share of the packets that were processed in runs that ended with the budget.
 const OFTEN: f64 = 0.2;
 
-/// Squeezes per second from which on they matter.
+/// Squeezes per second above which they matter.
 const MANY: f64 = 10.0;
 
-/// Above this a run takes too long.
+/// With a budget above this a run takes too long.
 const LARGE_BUDGET: u64 = 1_200;
 const LONG_BUDGET: u64 = 16_000;
 
@@ -39,7 +39,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     matched(view).into_iter().collect()
 }
 
-/// A budget that ends each run before one NAPI poll is complete, whatever the traffic.
+/// A budget that ends each run before one NAPI poll is complete, with any traffic.
 fn tiny(view: &HostView<'_>) -> Option<RuleMatch> {
     let budget = super::sysctl(view.now, "netdev_budget").filter(|budget| *budget < NAPI_WEIGHT)?;
     let title = format!("A softirq ends after {budget} packets: the kernel's default is {DEFAULT_BUDGET}");

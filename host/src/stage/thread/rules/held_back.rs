@@ -1,4 +1,4 @@
-//! A server that does not get the CPU time that the host has.
+//! A server that does not get CPU time although the host has some.
 
 use crate::CpuSet;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
@@ -6,7 +6,7 @@ use crate::stage::HostView;
 use crate::stage::socket::ServiceSockets;
 use crate::stage::thread::ThreadWatch;
 
-/// Share of exhausted periods since the cgroup was created from which on it is reported.
+/// Share of exhausted periods since the cgroup was created above which they are reported.
 const OFTEN: f64 = 0.01;
 
 pub(in crate::stage) const RULE: Rule = Rule {
@@ -89,7 +89,7 @@ fn scheduled_idle(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadW
     (count > 0).then(|| RuleMatch::new(severity, title).evidence("threads with SCHED_IDLE", count, stat))
 }
 
-/// More reading threads than CPUs they may run on, while the host has more.
+/// More reading threads than CPUs that they may run on, while the host has more CPUs.
 fn crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let threads = view.threads_of(service);
     let online = view.now.machine.online.value()?;

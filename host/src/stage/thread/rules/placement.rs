@@ -1,4 +1,4 @@
-//! Threads placed away from their packets.
+//! Threads on other CPUs than their packets.
 
 use crate::CpuSet;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
@@ -90,7 +90,8 @@ fn on_sibling(view: &HostView<'_>) -> Vec<RuleMatch> {
     each(view, |_| Some(Severity::Medium), is_beside, |_| rest.to_owned())
 }
 
-/// One match per service that matters and has such threads, with the CPUs of its packets.
+/// One match per service that matters and has threads for which `holds` is true, with the CPUs of
+/// its packets.
 fn each(
     view: &HostView<'_>,
     severity: impl Fn(&ServiceSockets) -> Option<Severity>,
@@ -141,7 +142,7 @@ fn shares_node(path: &PacketPath, receive: &CpuSet, cpus: &CpuSet) -> bool {
     }
 }
 
-/// `None` if the node of one is unknown.
+/// `None` if the node of a CPU is unknown.
 fn nodes(path: &PacketPath, cpus: &CpuSet) -> Option<CpuSet> {
     cpus.iter().map(|cpu| path.machine.node_of(cpu)).collect()
 }

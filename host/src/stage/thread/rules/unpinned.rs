@@ -41,10 +41,10 @@ fn unpinned_of(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -
     if free.is_empty() || threads.len() > online.len() {
         return None;
     }
-    // While threads wait for one socket, their CPUs matter less.
+    // While threads wait for the same socket, their CPUs matter less.
     let severity = match (service.sockets.len(), threads.len()) {
         (2.., _) => Severity::Medium,
-        // The scheduler is good enough for a single thread that keeps up.
+        // The scheduler places a single thread well enough if the thread keeps up.
         (_, 1) if !view.loses(service) => Severity::Note,
         _ => Severity::Low,
     };
@@ -68,8 +68,8 @@ fn unpinned_of(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -
     )
 }
 
-/// A CPU for each thread: the one its socket requests, else one after the other those with packets,
-/// else any.
+/// A CPU for each thread: the CPU that its socket requests, otherwise the CPUs with packets in
+/// turn, otherwise any CPU.
 fn homes(
     view: &HostView<'_>,
     service: &ServiceSockets,

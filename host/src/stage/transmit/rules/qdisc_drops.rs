@@ -21,11 +21,11 @@ pub(in crate::stage) const RULE: Rule = Rule {
     check,
 };
 
-/// Drops since boot below this share of sent packets, or this number, do not concern the present.
+/// Below this share of sent packets, or this number, drops since boot are not a current problem.
 const PART_SINCE_BOOT: f64 = 0.001;
 const LEAST_SINCE_BOOT: u64 = 1_000;
 
-/// Share of sent packets from which on drops are more than peaks.
+/// Share of sent packets above which drops are more than peaks.
 const PART_NOW: f64 = 0.001;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {

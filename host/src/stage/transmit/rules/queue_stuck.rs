@@ -46,7 +46,7 @@ fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMat
     }))
 }
 
-/// Over all queues with a known count; `None` without any.
+/// The sum over all queues with a known count; `None` if no count is known.
 fn timeouts(path: &PacketPath, interface: &str) -> Option<u64> {
     let counts =
         path.transmit_of(interface)?.queues().iter().filter_map(|queue| queue.timeouts.value().copied());

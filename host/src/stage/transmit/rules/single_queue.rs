@@ -34,7 +34,7 @@ fn of_interface(sending: &TransmitNic<'_>) -> Option<RuleMatch> {
     let possible =
         channels.map(|channels| channels.tx_max.max(channels.combined_max)).filter(|most| *most > 1);
     let severity = match possible {
-        // Nothing on this host fixes it, and on few CPUs it costs little.
+        // No setting on this host fixes it, and with few CPUs it costs little.
         None if cpus < 4 => Severity::Note,
         Some(_) if cpus < 4 => Severity::Low,
         _ => Severity::Medium,
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_here_mends_is_told_by_the_way_on_a_small_machine() {
+    fn what_nothing_here_fixes_is_told_by_the_way_on_a_small_machine() {
         let small = found(&path(2, &[""])).remove(0);
         assert_eq!((small.severity, small.commands.len()), (Severity::Note, 0));
         assert_eq!(found(&path(4, &[""]))[0].severity, Severity::Medium);

@@ -22,9 +22,9 @@ pub(in crate::stage) const RULE: Rule = Rule {
     check,
 };
 
-/// Packets per second from which on CPUs are likely to contend for the locks of their queues.
+/// Packets per second above which CPUs are likely to contend for the locks of their queues.
 const BUSY: f64 = 200_000.0;
-/// Below this rate they hardly ever meet.
+/// Below this rate CPUs hardly ever wait for these locks.
 const FEW: f64 = 1_000.0;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {

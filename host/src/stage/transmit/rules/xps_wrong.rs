@@ -1,4 +1,4 @@
-//! XPS without some CPUs, with many on one queue, or to another node.
+//! XPS that leaves out CPUs, puts many CPUs on one queue, or uses queues of another node.
 
 use super::{TransmitNic, by_queue, sending, xps_files};
 use crate::CpuSet;
@@ -55,8 +55,8 @@ fn every_queue_everywhere(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> 
     })
 }
 
-/// A queue has several CPUs while another, which could take some of them, has none. A queue that
-/// interrupts another node could not: that is worse than sharing.
+/// A queue has several CPUs while another queue, which could serve some of them, has none. A queue
+/// that interrupts another node could not, because that is worse than sharing.
 fn crowded(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
     let machine = &sending.path.machine;
     let unused: Vec<Option<u32>> = xps
@@ -105,7 +105,7 @@ fn left_out(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severi
     ))
 }
 
-/// CPUs whose only queue interrupts another node, although other queues interrupt their own.
+/// CPUs whose only queue interrupts another node, although other queues interrupt their own node.
 fn far(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
     let machine = &sending.path.machine;
     let queues: Vec<(u32, &CpuSet)> = xps
@@ -131,7 +131,7 @@ fn far(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, S
     Some((Severity::Low, title))
 }
 
-/// `None` without an interrupt, or if it goes to several nodes.
+/// `None` without an interrupt, or if the interrupt goes to several nodes.
 fn node_of_queue(sending: &TransmitNic<'_>, queue: u32) -> Option<u32> {
     let machine = &sending.path.machine;
     let vectors = sending.path.irq.vectors(sending.interface());

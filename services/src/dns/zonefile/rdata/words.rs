@@ -41,7 +41,7 @@ const CERTIFICATES: &[(u16, &str)] = &[
     (254, "OID"),
 ];
 
-/// Why a word is wrong, or which one is missing.
+/// Why a word is wrong, or which word is missing.
 pub(super) type RdataError = String;
 
 /// The words of a record's data, and the data they make.
@@ -130,7 +130,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         if decode(word.raw, self.out) { Ok(()) } else { Err(unexpected_word(word, expected)) }
     }
 
-    /// The same with a length byte in front.
+    /// Like `decoded`, with a length byte in front.
     fn counted(
         &mut self,
         expected: &str,

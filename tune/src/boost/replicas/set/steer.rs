@@ -1,4 +1,4 @@
-//! Steering to the copies, at the start in place of the server that has the port.
+//! Steers datagrams to the copies. A takeover moves them from the server that has the port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(10);
 const BACKGROUND_PATIENCE: Duration = Duration::from_secs(2);
 
 impl ReplicaSet {
-    /// The addresses that every copy has a socket of.
+    /// The addresses for which every copy has a socket.
     fn complete_groups(&self) -> BTreeMap<SocketAddr, GroupSockets> {
         let mut groups: BTreeMap<SocketAddr, GroupSockets> = BTreeMap::new();
         for (copy, state) in (0..).zip(&self.copies) {
@@ -61,7 +61,7 @@ impl ReplicaSet {
                     continue;
                 }
                 let steered = self.placement.steer(&self.host, local, &sockets);
-                // One may have been closed meanwhile.
+                // A socket may have been closed meanwhile.
                 if steered.is_err() && self.has_closed_sockets(local, &sockets)? {
                     has_closed = true;
                     continue;
@@ -95,7 +95,8 @@ impl ReplicaSet {
         for (local, sockets) in groups {
             let result = self.placement.steer(&self.host, local, &sockets);
             if let (Err(why), true) = (&result, addresses.contains(&local)) {
-                // One may have been closed meanwhile: then the next turn steers to the others.
+                // A socket may have been closed meanwhile: then the next turn steers to the
+                // remaining sockets.
                 return match self.has_closed_sockets(local, &sockets)? {
                     true => Ok(()),
                     false => Err(ReplicaError::NotSteered { why: why.clone() }),
@@ -103,7 +104,7 @@ impl ReplicaSet {
             }
             steered.push((local, sockets, result));
         }
-        // The copies have the port: what fails from now on ends nothing.
+        // The copies have the port, so later failures do not end them.
         self.phase = SetPhase::Serving;
         let marked = lock.map_or(Ok(()), |lock| lock.mark_replaced());
         let grace = self.config.takeover.unwrap_or_default();
@@ -155,7 +156,8 @@ impl ReplicaSet {
         Ok(())
     }
 
-    /// Whether each socket of the old server's addresses gave a valid reply, if that is asked for.
+    /// Whether each socket of the old server's addresses gave a valid reply, if a probe is
+    /// configured.
     fn copies_answer(&mut self, groups: &BTreeMap<SocketAddr, GroupSockets>) -> Result<bool, ReplicaError> {
         let (Some(probe), Some(takeover)) = (&self.config.probe, &self.takeover) else { return Ok(true) };
         let since = *self.probed_since.get_or_insert_with(Instant::now);
@@ -186,7 +188,8 @@ impl ReplicaSet {
         Ok(true)
     }
 
-    /// Forgets sockets that were closed since, for example those that only tried whether the port is free.
+    /// Removes sockets that were closed since, for example sockets that only tried whether the port
+    /// is free.
     fn has_closed_sockets(
         &mut self,
         local: SocketAddr,
@@ -202,7 +205,7 @@ impl ReplicaSet {
                 has_closed = true;
             }
         }
-        // The copies may have bound some of them since the last look.
+        // The copies may have bound some of these sockets since the last check.
         self.read_binds();
         let is_own = |cookie: u64| self.copies.iter().any(|copy| copy.binds.has(cookie));
         let others = listed.iter().any(|socket| socket.local == local && !is_own(socket.cookie));

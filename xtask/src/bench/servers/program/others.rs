@@ -1,4 +1,4 @@
-//! Echo servers as others write them.
+//! Echo servers in the style of other projects.
 #![expect(clippy::needless_pass_by_value, reason = "each server owns its socket")]
 
 use std::io::{self, IoSliceMut};
@@ -11,10 +11,10 @@ use tokio::io::Interest;
 use super::REQUEST;
 use crate::sys::echo;
 
-/// Messages per call, as many as the engine takes.
+/// Messages per call, the same number as in the engine.
 const BATCH: u16 = 64;
 
-/// A datagram in, a datagram out.
+/// One system call per received and per sent datagram.
 pub(super) fn recvfrom(socket: UdpSocket) -> io::Result<()> {
     let mut buffer = [0; REQUEST];
     loop {
@@ -41,7 +41,8 @@ pub(super) fn tokio(socket: UdpSocket) -> io::Result<()> {
     })
 }
 
-/// quinn-udp, driven by tokio as quinn drives it: datagrams in batches, each maybe several of one size, which return as one.
+/// quinn-udp, driven by tokio in the same way as by quinn. It receives datagrams in batches, each
+/// perhaps several datagrams of one size, which return as one.
 pub(super) fn quinn(socket: UdpSocket) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
