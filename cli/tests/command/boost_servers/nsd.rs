@@ -90,14 +90,15 @@ fn share(agreement: &Value) -> (f64, u64) {
     (count(agreement, "on_arrival_cpu") as f64 / packets as f64, packets)
 }
 
-/// Boosts and undoes it ten times under load, of which nothing may be lost.
-fn ten_switches(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64) {
+/// Boosts and undoes it several times under load, of which nothing may be lost.
+fn switches(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64) {
     const ATTEMPTS: u32 = 3;
+    let times = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 10 } else { 4 };
     let port = PORT.to_string();
     for attempt in 1..=ATTEMPTS {
         let full = host.full_buffers();
         let mut load = host.loading(PORT, rate, &nsd.ask(&[]));
-        for switch in 0..10 {
+        for switch in 0..times {
             host.expect(0, &["--port", &port, "apply", "--yes", "--look", "0.3"]);
             assert_eq!(steering(host, PORT)[0].1, "\"cpu\"", "switch {switch}");
             host.expect(0, &["--port", &port, "undo"]);
@@ -107,7 +108,7 @@ fn ten_switches(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64)
         let [sent, answered, lost] = ["sent", "answered", "lost"].map(|key| count(&outcome, key));
         let full = host.full_buffers() - full;
         tell(&format!(
-            "nsd boosted and undone 10 times at {rate:.0}/s: {sent} sent, {lost} lost, {full} of full buffers"
+            "nsd boosted and undone {times} times at {rate:.0}/s: {sent} sent, {lost} lost, {full} of full buffers"
         ));
         if lost == 0 {
             assert_eq!(sent, answered);
@@ -139,7 +140,7 @@ fn nsd_is_boosted_under_load_without_a_loss_and_undone_exactly() {
         "nsd at {rate:.0}/s, as found: {:.1} % of {packets} read where they arrived",
         share_before * 100.0
     ));
-    ten_switches(&host, &nsd, rate);
+    switches(&host, &nsd, rate);
     assert_eq!(before, traces(&host, nsd.pid, PORT));
 
     let load = host.loading(PORT, rate, &nsd.ask(&[]));

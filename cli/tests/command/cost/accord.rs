@@ -55,7 +55,7 @@ fn what_a_process_loses_is_what_is_said_to_be_taken() {
     let _machine = machine();
     let Some(host) = CostTestHost::up(NAME) else { return };
     let long = std::env::var_os("LINERATE_TEST_LONG").is_some();
-    let (attempts, seconds) = if long { (7, 5) } else { (5, 1) };
+    let (attempts, seconds) = if long { (7, 5) } else { (3, 1) };
     for load in LOADS {
         let rate = if load > 0.0 { rate_for(&host, load, load * GUESS) } else { 0.0 };
         let mut found = Vec::new();
@@ -94,7 +94,7 @@ fn what_interrupts_between_cpus_take_is_said_to_be_taken() {
     let name = "what_interrupts_between_cpus_take_is_said_to_be_taken";
     let Some(host) = CostTestHost::up(name) else { return };
     let long = std::env::var_os("LINERATE_TEST_LONG").is_some();
-    let (attempts, seconds) = if long { (7, 5) } else { (5, 1) };
+    let (attempts, seconds) = if long { (7, 5) } else { (3, 1) };
     let mut found = Vec::new();
     for _ in 0..SERIES {
         let series = attempts_with(&|| Some(host.handed_on(INTERRUPTS)), attempts, seconds);
