@@ -1,6 +1,7 @@
 //! `linerate report`: several results as one, the path first.
 
 pub(crate) mod fleet;
+pub(crate) mod fleet_report;
 pub(crate) mod reading;
 
 use std::path::PathBuf;

@@ -16,7 +16,7 @@ use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
 use linerate_tune::report::TuneApplyReport;
 use linerate_tune::transaction::UndoReport;
 
-use crate::command::report::fleet::FleetReport;
+use crate::command::report::fleet_report::FleetReport;
 use crate::command::report::reading::{ResultFile, ResultFiles, UnreadFile};
 use crate::document::Document;
 use crate::envelope::CommandResult as _;

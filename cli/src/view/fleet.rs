@@ -3,7 +3,7 @@
 use linerate_host::stage::{STAGES, StageInfo};
 use linerate_host::{Severity, StageName};
 
-use crate::command::report::fleet::{FleetFigures, FleetHost, FleetReport};
+use crate::command::report::fleet_report::{FleetFigures, FleetHost, FleetReport};
 use crate::document::{Audience, Cell, Document, Mark, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{UNKNOWN, count_with_noun, significant};

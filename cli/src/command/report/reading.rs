@@ -23,7 +23,7 @@ use linerate_tune::transaction::UndoReport;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::fleet::FleetReport;
+use super::fleet_report::FleetReport;
 use crate::document::Document;
 use crate::envelope::{CommandResult, Envelope};
 use crate::view::doctor::DoctorResult;

@@ -9,7 +9,8 @@ use linerate_load::report::{OverloadReport, RampReport, SearchReport};
 use linerate_trace::drops::{DropsResult, PacketAccounting};
 use serde_json::{Value, json};
 
-use crate::command::report::fleet::{self, FleetHost, FleetReport};
+use crate::command::report::fleet;
+use crate::command::report::fleet_report::{FleetHost, FleetReport};
 use crate::command::report::reading;
 use crate::envelope::Envelope;
 use crate::origin::{HostSummary, Warning};

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::FleetHost;
+use crate::command::report::fleet_report::{FleetHost, FleetOutlier};
 
 /// With fewer hosts there is no majority.
 const FEWEST_HOSTS: usize = 4;
@@ -15,19 +14,6 @@ const MOST_LISTED: usize = 20;
 const LONGEST_VALUE: usize = 60;
 /// Losses per second below which hosts do not differ.
 const FEWEST_LOSSES: f64 = 1.0;
-
-/// A value of one host, and the value of its peers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct FleetOutlier {
-    pub(crate) host: String,
-    /// Place in the state of the stages, or the name of a figure.
-    pub(crate) what: String,
-    pub(crate) value: String,
-    /// The common value; of figures, the median.
-    pub(crate) peers: String,
-    /// Hosts that have the common value; of figures, hosts that have the figure.
-    pub(crate) agreeing: usize,
-}
 
 /// The values of all hosts. Every text is kept once.
 #[derive(Debug, Default)]
