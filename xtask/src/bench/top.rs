@@ -98,6 +98,7 @@ fn run(program: &Path, tree: &Path, seconds: u8, drawn: bool) -> anyhow::Result<
     let text = std::fs::read_to_string(&recording).context("reading the recording")?;
     let last = text.lines().last().context("nothing was recorded")?;
     let last: serde_json::Value = serde_json::from_str(last).context("reading the recording")?;
-    let whole_seconds = last["cost"]["whole_reading_seconds"].as_f64().context("no cost in it")?;
+    let whole_seconds =
+        last["result"]["cost"]["whole_reading_seconds"].as_f64().context("the recording has no cost")?;
     Ok(TopRun { cpu_seconds: usage.cpu_seconds, refreshes: text.lines().count(), whole_seconds })
 }
