@@ -1,5 +1,5 @@
-// Charges each CPU's time to who had it: an interrupt, a softirq, a thread, or nobody. Nested cases are counted once, for
-// the innermost. Looks only, and at nothing of a packet.
+// Charges each CPU's time to its user: an interrupt, a softirq, a thread, or nobody. Nested time is counted once, for
+// the innermost user. Changes nothing, and reads no packet data.
 //
 // Three levels interrupt each other from above: interrupts, which run with interrupts disabled; softirqs, of which a CPU runs
 // one at a time and which interrupts may interrupt, these programs too; and turns of threads, which end with interrupts
@@ -20,7 +20,7 @@ INLINE __u64 all_irqs(struct state *state, __u64 now) {
     return state->irq_depth ? irqs + now - state->irq_begin : irqs;
 }
 
-// All times until now, with what has not ended yet.
+// All times until now, including the running interrupt and softirq.
 INLINE void add_up(struct state *state, __u64 now, struct totals *totals) {
     totals->irq[FOR_PACKETS] = state->irq[FOR_PACKETS] + state->moved;
     totals->irq[FOR_OTHERS] = state->irq[FOR_OTHERS] - state->moved;
@@ -56,7 +56,7 @@ INLINE void add_up(struct state *state, __u64 now, struct totals *totals) {
 // Interrupts.
 
 INLINE void irq_begins(__u64 kind, __u64 source) {
-    // First of all, so that little of what follows seems to be the interrupted thread's.
+    // The first call, so that little of this program's time counts for the interrupted thread.
     __u64 now = bpf_ktime_get_ns();
     struct state *state = watched();
     if (!state)
@@ -112,7 +112,7 @@ int device_irq_ends(void *arguments) {
     return 0;
 }
 
-// The rest have no number. Which are there depends on the architecture; the programs are loaded for those that are.
+// Other interrupts have no number. They depend on the architecture; programs are loaded for those of this kernel.
 #define OTHER_IRQ(name, source)                                                                                        \
     SEC("tp_btf/" #name "_entry")                                                                                      \
     int name##_begins(void *arguments) {                                                                               \
@@ -222,7 +222,7 @@ INLINE struct polled *polled(struct net_device *device) {
     return bpf_map_lookup_elem(&devices, &place);
 }
 
-// At the end of a poll. It began where the one before it ended, or the softirq or turn began in which it is.
+// At the end of a poll, which began at the end of the poll before it, or else with its softirq or turn.
 SEC("tp_btf/napi_poll")
 int poll_ends(__u64 *arguments) {
     struct napi_struct *napi = (void *)arguments[0];
@@ -329,7 +329,7 @@ INLINE int could_run_on(struct task_struct *task) {
     return !((struct task_struct___old *)task)->state;
 }
 
-// A thread's turn ends, or is looked at.
+// A thread's turn ends, or is read.
 INLINE void turn_ends(struct state *state, struct task_struct *task, __u64 now) {
     struct totals totals;
     add_up(state, now, &totals);
@@ -374,7 +374,7 @@ int turn_changes(__u64 *arguments) {
     return 0;
 }
 
-// At a tracepoint that user space passes by itself, to see what the call of a program takes that does nothing.
+// At a tracepoint that user space passes on purpose, to measure the call of an empty program.
 SEC("tp_btf/task_rename")
 int nothing(void *arguments) {
     (void)arguments;
@@ -384,7 +384,7 @@ int nothing(void *arguments) {
 // Run by user space on each CPU, attached nowhere, with what is wanted: that the CPU be watched, before the programs are
 // attached, which may be again and again; to begin; to be told; to be told and end; or nothing but
 // the interrupt that this takes.
-enum { WATCH, BEGIN, TELL, END, INTERRUPT };
+enum { WATCH, BEGIN, READ, END, INTERRUPT };
 
 SEC("raw_tp/look")
 int look(__u64 *arguments) {
@@ -393,8 +393,8 @@ int look(__u64 *arguments) {
         return 1;
     __u32 only = 0;
     struct state *state = bpf_map_lookup_elem(&states, &only);
-    struct told *told = bpf_map_lookup_elem(&tellings, &only);
-    if (!state || !told)
+    struct cpu_reading *reading = bpf_map_lookup_elem(&cpu_readings, &only);
+    if (!state || !reading)
         return 0;
     __u64 now = bpf_ktime_get_ns();
     if (wanted == WATCH) {
@@ -418,19 +418,19 @@ int look(__u64 *arguments) {
     } else {
         return 0;
     }
-    told->at = now;
-    told->totals = state->turn;
-    told->idle = state->idle;
-    told->from_idle = state->from_idle;
-    told->tasks = state->tasks;
-    told->rx_runs = state->rx_runs;
-    told->polls = state->polls;
-    told->packets = state->packets;
-    told->events = state->irq_events + state->softirq_events + state->task_events;
-    told->interrupts = state->interrupts;
-    told->missed = state->missed;
-    told->irq_events = state->irq_events;
-    told->entered = state->entered;
+    reading->at = now;
+    reading->totals = state->turn;
+    reading->idle = state->idle;
+    reading->from_idle = state->from_idle;
+    reading->tasks = state->tasks;
+    reading->rx_runs = state->rx_runs;
+    reading->polls = state->polls;
+    reading->packets = state->packets;
+    reading->events = state->irq_events + state->softirq_events + state->task_events;
+    reading->interrupts = state->interrupts;
+    reading->missed = state->missed;
+    reading->irq_events = state->irq_events;
+    reading->entered = state->entered;
     if (wanted == END)
         state->ready = 0;
     return 1;

@@ -1,4 +1,4 @@
-// The times of a CPU and its packets: what the programs of cost keep, and what user space reads.
+// Times and packets of a CPU: the state of the programs of cost, and the maps that user space reads.
 
 #pragma once
 
@@ -70,7 +70,7 @@ struct napi_struct {
     struct net_device *dev;
 } __attribute__((preserve_access_index));
 
-// Set before the programs are loaded: a bit an interrupt, those of network devices.
+// Set before the programs are loaded: a bit per interrupt, set for those of network devices.
 const volatile __u8 nic_irqs[1024] = {};
 
 // Set before the programs are loaded: whether time is charged to paths.
@@ -78,21 +78,21 @@ const volatile __u8 by_path = 0;
 
 enum { FOR_PACKETS, FOR_OTHERS, IRQ_KINDS };
 enum { RX, TX, OTHER, SOFTIRQ_KINDS };
-// Who sends an interrupt: what passes before its first tracepoint differs.
+// The sender of an interrupt, on which the time before the first tracepoint depends.
 enum { BY_TIMER, BY_CPU, BY_DEVICE, IRQ_SOURCES };
 
-// Times, each the sum since the programs are there; trace/src/cost/counted.rs reads this.
+// Times in ns since the programs were attached; trace/src/cost/counted.rs reads this.
 struct totals {
     __u64 softirq[SOFTIRQ_KINDS];
     __u64 irq[IRQ_KINDS];
-    // Of softirqs RX and TX, what ran at the end of a thread's own call.
+    // The part of softirqs RX and TX that ran at the end of a thread's own system call.
     __u64 own_call;
-    // How many interrupts came while no softirq ran.
+    // Number of interrupts while no softirq ran.
     __u64 interrupts[IRQ_KINDS][IRQ_SOURCES];
 };
 
-// What user space reads, told in this order; written when it asks.
-struct told {
+// The counters of a CPU, written in this order when user space requests a reading.
+struct cpu_reading {
     __u64 at;
     struct totals totals;
     __u64 idle;
@@ -103,11 +103,11 @@ struct told {
     __u64 packets;
     __u64 events;
     __u64 interrupts;
-    // Of threads that no table had room for.
+    // Turns of threads for which the table had no room.
     __u64 missed;
-    // Of events, those of interrupts.
+    // The part of `events` that interrupts caused.
     __u64 irq_events;
-    // Packets, each where it enters the host.
+    // Packets, counted where they enter the host.
     __u64 entered;
 };
 
@@ -115,8 +115,8 @@ struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
     __type(key, __u32);
-    __type(value, struct told);
-} tellings SEC(".maps");
+    __type(value, struct cpu_reading);
+} cpu_readings SEC(".maps");
 
 struct state {
     __u64 is_watched;
@@ -143,7 +143,7 @@ struct state {
     __u64 moved_irqs[IRQ_SOURCES];
     __u64 softirq_events;
     __u64 softirq_begin;
-    // All interrupts until it began.
+    // Time of all interrupts until the softirq began.
     __u64 softirq_irq;
     // One more than its kind; zero: none runs.
     __u64 softirq_runs;
@@ -152,7 +152,7 @@ struct state {
     __u64 rx_runs;
     __u64 polls;
     __u64 packets;
-    // Where the poll began that ends next.
+    // Begin of the poll that ends next.
     __u64 poll_begin;
     __u64 poll_irq;
     // Packets at their entry, and of polls' packets, those that were handed on until the last poll ended and until now.
@@ -191,7 +191,7 @@ struct {
     __type(value, struct state);
 } states SEC(".maps");
 
-// The CPU is in the keys, so that no two add to the same number at a time.
+// The CPU is part of the keys, so that two CPUs never add to one number.
 struct thread {
     __u32 tid;
     __u32 cpu;
@@ -200,7 +200,7 @@ struct thread {
 struct turns {
     __u64 on_cpu;
     struct totals taken;
-    // What threads that process packets had while this one waited for them.
+    // Time of packet processing threads while this thread waited for them.
     __u64 displaced;
     __u64 cgroup;
     __u64 comm[2];
@@ -239,13 +239,13 @@ struct {
     __type(value, struct polled);
 } devices SEC(".maps");
 
-// A path through this host: the device where a packet came in and the last by which it was sent, zero if it stayed.
+// A path through this host: the device where a packet came in, and the last device that sent it; zero if it stayed.
 struct path {
     __u32 in;
     __u32 out;
     __u32 network;
     __u32 cpu;
-    // Whether its packets come in for the first time.
+    // Whether its packets enter the host here.
     __u32 is_entry;
     __u32 unused;
 };
@@ -270,7 +270,7 @@ INLINE struct state *watched(void) {
     return state && state->is_watched ? state : 0;
 }
 
-// Names are read as they stand, and cut at their end by who reads them here.
+// Copies all 16 bytes; user space cuts the name at its end.
 INLINE void copy_name(__u64 *to, const char *from) {
     char *name = (char *)to;
 #pragma unroll

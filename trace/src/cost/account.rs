@@ -48,7 +48,7 @@ impl AccountInput<'_> {
             counted.cpus.iter().map(|(cpu, span)| self.cpu(*cpu, span, &counted.tables.threads)).collect();
         let seconds = cpus.iter().map(|cpu| cpu.elapsed_ns).max().unwrap_or(0) as f64 / 1e9;
         let mut notes = Vec::new();
-        let missed: i64 = counted.cpus.values().map(|span| span.told.missed).sum();
+        let missed: i64 = counted.cpus.values().map(|span| span.reading.missed).sum();
         if missed > 0 {
             notes.push(format!(
                 "{missed} turns of threads are in no victim's account: there were more threads than the table holds"
@@ -69,11 +69,11 @@ impl AccountInput<'_> {
     }
 
     fn cpu(&self, cpu: u32, span: &CountedSpan, threads: &BTreeMap<ThreadOn, ThreadTurns>) -> CpuCost {
-        let told = &span.told;
+        let reading = &span.reading;
         let (mut in_ksoftirqd, mut in_threads) = (0, 0);
         let (mut for_packets, mut for_others) = (InterruptCounts::default(), InterruptCounts::default());
         // Interrupts that came in no thread's time.
-        let mut idle = [told.totals.packet_irqs, told.totals.other_irqs];
+        let mut idle = [reading.totals.packet_irqs, reading.totals.other_irqs];
         for (_, turns) in threads.iter().filter(|(key, _)| key.cpu == cpu) {
             idle = [idle[0].minus(&turns.taken.packet_irqs), idle[1].minus(&turns.taken.other_irqs)];
             if turns.role() != ThreadRole::Packets {
@@ -94,23 +94,23 @@ impl AccountInput<'_> {
             elapsed_ns: span.elapsed_ns,
             traced_ns: span.traced_ns,
             packets_share_doubt: doubt(span),
-            idle_ns: count(told.idle - idle_packets_ns - idle_others_ns),
-            tasks_ns: count(told.tasks - in_threads - packets_ns - others_ns),
-            net_rx_ns: count(told.totals.net_rx + in_threads),
-            net_tx_ns: count(told.totals.net_tx),
-            other_softirq_ns: count(told.totals.other_softirq),
-            nic_irq_ns: count(told.totals.packet_irq + packets_ns + idle_packets_ns),
-            other_irq_ns: count(told.totals.other_irq + others_ns + idle_others_ns),
+            idle_ns: count(reading.idle - idle_packets_ns - idle_others_ns),
+            tasks_ns: count(reading.tasks - in_threads - packets_ns - others_ns),
+            net_rx_ns: count(reading.totals.net_rx + in_threads),
+            net_tx_ns: count(reading.totals.net_tx),
+            other_softirq_ns: count(reading.totals.other_softirq),
+            nic_irq_ns: count(reading.totals.packet_irq + packets_ns + idle_packets_ns),
+            other_irq_ns: count(reading.totals.other_irq + others_ns + idle_others_ns),
             untraced_irq_ns: count(packets_ns + others_ns + idle_packets_ns + idle_others_ns),
             untraced_irq_doubt_ns: untraced.iter().map(|untraced| untraced.doubt_ns as u64).sum(),
             in_ksoftirqd_ns: count(in_ksoftirqd),
             in_threads_ns: count(in_threads),
-            from_idle_ns: count(told.from_idle),
-            interrupts: count(told.interrupts),
-            rx_runs: count(told.rx_runs),
-            polls: count(told.polls),
-            packets: count(told.packets),
-            entered_packets: count(told.entered),
+            from_idle_ns: count(reading.from_idle),
+            interrupts: count(reading.interrupts),
+            rx_runs: count(reading.rx_runs),
+            polls: count(reading.polls),
+            packets: count(reading.packets),
+            entered_packets: count(reading.entered),
             own_runs: count(self.runs.get(&cpu).copied().unwrap_or(0)),
             time_squeezes: self.time_squeezes(cpu),
             steal_ns: self.steal(cpu),
@@ -284,10 +284,11 @@ mod tests {
             other_irqs: InterruptCounts { by_timer: count, ..Default::default() },
             ..Default::default()
         };
-        let told = CpuReading { totals: by_timer(10), idle: 500_000, tasks: 300_000, ..Default::default() };
+        let reading =
+            CpuReading { totals: by_timer(10), idle: 500_000, tasks: 300_000, ..Default::default() };
         let turns = ThreadTurns { taken: by_timer(4), pid: 7, ..Default::default() };
         let mut counted = CountedCost::default();
-        counted.cpus.insert(0, CountedSpan { elapsed_ns: 800_000, told, ..Default::default() });
+        counted.cpus.insert(0, CountedSpan { elapsed_ns: 800_000, reading, ..Default::default() });
         counted.tables.threads.insert(ThreadOn { tid: 7, cpu: 0 }, turns);
         let estimate = UntracedEstimate { ns: 1_000.0, low_ns: 900.0, high_ns: 1_100.0, interrupts: 100 };
         let cost = AccountInput {

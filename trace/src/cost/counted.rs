@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use linerate_host::bpf::halves;
 
-pub(super) const TOLD_WORDS: usize = 24;
+pub(super) const READING_WORDS: usize = 24;
 pub(super) const TURNS_WORDS: usize = 18;
 const TOTALS_WORDS: usize = 12;
 pub(super) const POLLED_WORDS: usize = 8;
@@ -37,7 +37,7 @@ pub(super) struct InterruptCounts {
     pub(super) by_device: i64,
 }
 
-/// `struct told`: all counters of a CPU at a reading.
+/// `struct cpu_reading`: all counters of a CPU at a reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuReading {
     pub(super) at: i64,
@@ -139,7 +139,7 @@ pub(super) struct CountedSpan {
     // The counted part, ns.
     pub(super) traced_ns: u64,
     /// Extrapolated to the elapsed time.
-    pub(super) told: CpuReading,
+    pub(super) reading: CpuReading,
     /// Share of packets in each window, if not all of the time was counted.
     pub(super) shares: Vec<f64>,
 }
@@ -211,7 +211,7 @@ impl InterruptCounts {
 }
 
 impl CpuReading {
-    pub(super) fn of(words: [u64; TOLD_WORDS]) -> Self {
+    pub(super) fn of(words: [u64; READING_WORDS]) -> Self {
         let [at, words @ ..] = words;
         let (totals, rest) = split(&words);
         let [
@@ -405,10 +405,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_words_are_read_and_what_came_since_the_same_is_nothing(words: [u64; TOLD_WORDS]) {
-            let told = CpuReading::of(words.map(|word| word >> 1));
-            prop_assert_eq!(told.since(&told), CpuReading::default());
-            let all = CpuTotals { net_rx: told.totals.net_rx, ..CpuTotals::default() };
+        fn any_words_are_read_and_what_came_since_the_same_is_nothing(words: [u64; READING_WORDS]) {
+            let reading = CpuReading::of(words.map(|word| word >> 1));
+            prop_assert_eq!(reading.since(&reading), CpuReading::default());
+            let all = CpuTotals { net_rx: reading.totals.net_rx, ..CpuTotals::default() };
             prop_assert_eq!(all.net_rx.cast_unsigned(), words[1] >> 1);
         }
     }

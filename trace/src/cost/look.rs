@@ -352,7 +352,7 @@ impl CostSession {
     /// matter. Returns a note for the reader.
     fn measure_untraced(&mut self, is_last: bool) -> Result<Option<String>, TraceError> {
         let of_cpu =
-            |span: &CountedSpan| span.told.totals.packet_irqs.sum() + span.told.totals.other_irqs.sum();
+            |span: &CountedSpan| span.reading.totals.packet_irqs.sum() + span.reading.totals.other_irqs.sum();
         let counts = self.counted.cpus.iter().map(|(cpu, span)| (cpu, of_cpu(span)));
         let Some((&cpu, count)) = counts.max_by_key(|(_, count)| *count) else { return Ok(None) };
         let elapsed = self.counted.cpus.get(&cpu).map_or(1, |span| span.elapsed_ns.max(1));
@@ -405,7 +405,7 @@ impl CostSession {
 }
 
 fn events(point: &TracePoint) -> BTreeMap<u32, i64> {
-    point.told.iter().map(|(cpu, told)| (*cpu, told.events)).collect()
+    point.readings.iter().map(|(cpu, reading)| (*cpu, reading.events)).collect()
 }
 
 fn online(host: &Host) -> Result<CpuSet, TraceError> {

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::WHAT;
 use super::counted::{
-    CpuReading, DevicePolls, PATH_WORDS, POLLED_WORDS, PathOn, PathTime, PolledOn, TOLD_WORDS, TURNS_WORDS,
-    ThreadOn, ThreadTables, ThreadTurns,
+    CpuReading, DevicePolls, PATH_WORDS, POLLED_WORDS, PathOn, PathTime, PolledOn, READING_WORDS,
+    TURNS_WORDS, ThreadOn, ThreadTables, ThreadTurns,
 };
 use crate::TraceError;
 use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms};
@@ -74,7 +74,7 @@ const fn where_there_is(program: &'static str, tracepoint: &'static str) -> Prog
 enum TracerOptions {
     Watch = 0,
     Begin = 1,
-    Tell = 2,
+    Read = 2,
     End = 3,
     Interrupt = 4,
 }
@@ -101,7 +101,7 @@ pub(super) type Times = BTreeMap<u32, AskedAt>;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct TracePoint {
-    pub(super) told: BTreeMap<u32, CpuReading>,
+    pub(super) readings: BTreeMap<u32, CpuReading>,
     pub(super) times: Times,
 }
 
@@ -156,7 +156,7 @@ impl CostTracer {
     }
 
     pub(super) fn tell(&self) -> Result<TracePoint, TraceError> {
-        self.asked(TracerOptions::Tell)
+        self.asked(TracerOptions::Read)
     }
 
     /// Reads the counters, and stops counting.
@@ -166,9 +166,12 @@ impl CostTracer {
 
     fn asked(&self, wanted: TracerOptions) -> Result<TracePoint, TraceError> {
         let times = self.ask_all(wanted)?;
-        let told = self.programs.of_each_cpu::<[u64; TOLD_WORDS]>(WHAT, "tellings")?;
-        let numbered = (0..).zip(told).filter(|(cpu, _)| times.contains_key(cpu));
-        Ok(TracePoint { told: numbered.map(|(cpu, words)| (cpu, CpuReading::of(words))).collect(), times })
+        let readings = self.programs.of_each_cpu::<[u64; READING_WORDS]>(WHAT, "cpu_readings")?;
+        let numbered = (0..).zip(readings).filter(|(cpu, _)| times.contains_key(cpu));
+        Ok(TracePoint {
+            readings: numbered.map(|(cpu, words)| (cpu, CpuReading::of(words))).collect(),
+            times,
+        })
     }
 
     pub(super) fn interrupt(&self, cpu: u32) -> Result<(), TraceError> {
@@ -229,6 +232,6 @@ impl CostTracer {
     fn ask(&self, cpu: u32, wanted: TracerOptions) -> Result<Option<AskedAt>, TraceError> {
         let before = Instant::now();
         let ran = self.programs.run(WHAT, LOOK, cpu, wanted as u64)?;
-        Ok(ran.filter(|told| *told != 0).map(|_| AskedAt { before, after: Instant::now() }))
+        Ok(ran.filter(|answer| *answer != 0).map(|_| AskedAt { before, after: Instant::now() }))
     }
 }

@@ -44,13 +44,13 @@ impl TraceWindow {
     /// Adds a window. A CPU that went offline or online in the window is left out.
     pub(super) fn add(&mut self, begin: &TracePoint, end: &TracePoint) {
         self.windows += 1;
-        for (cpu, told) in window(begin, end) {
+        for (cpu, reading) in window(begin, end) {
             let span = self.spans.entry(cpu).or_default();
             let (Some(from), Some(to)) = (begin.times.get(&cpu), end.times.get(&cpu)) else { continue };
-            let traced_ns = from.until(to, u64::try_from(told.at).unwrap_or(0));
+            let traced_ns = from.until(to, u64::try_from(reading.at).unwrap_or(0));
             span.traced_ns += traced_ns;
-            span.shares.push(told.totals.packets() as f64 / traced_ns.max(1) as f64);
-            span.told.add(&told);
+            span.shares.push(reading.totals.packets() as f64 / traced_ns.max(1) as f64);
+            span.reading.add(&reading);
         }
     }
 
@@ -70,7 +70,7 @@ impl TraceWindow {
             let sum = counted.cpus.entry(*cpu).or_default();
             sum.elapsed_ns += elapsed_of(span);
             sum.traced_ns += span.traced_ns;
-            sum.told.add(&span.told.scaled(scale(*cpu)));
+            sum.reading.add(&span.reading.scaled(scale(*cpu)));
             if !all_traced {
                 sum.shares.extend(&span.shares);
             }
@@ -81,24 +81,24 @@ impl TraceWindow {
 
 /// Counters of each CPU between two times.
 fn window(begin: &TracePoint, end: &TracePoint) -> impl Iterator<Item = (u32, CpuReading)> {
-    end.told.iter().filter_map(|(cpu, told)| Some((*cpu, told.since(begin.told.get(cpu)?))))
+    end.readings.iter().filter_map(|(cpu, reading)| Some((*cpu, reading.since(begin.readings.get(cpu)?))))
 }
 
 // Program runs on the CPU where they took most time.
 pub(super) fn rates(begin: &TracePoint, end: &TracePoint, ns_a_run: Option<f64>) -> ProgramRates {
-    let of = |told: CpuReading| {
-        let seconds = told.at.max(1) as f64 / 1e9;
-        let irqs = told.irq_events as f64 / seconds;
-        ProgramRates { often: told.events as f64 / seconds - irqs, irqs, ns_a_run }
+    let of = |reading: CpuReading| {
+        let seconds = reading.at.max(1) as f64 / 1e9;
+        let irqs = reading.irq_events as f64 / seconds;
+        ProgramRates { often: reading.events as f64 / seconds - irqs, irqs, ns_a_run }
     };
-    let all = window(begin, end).map(|(_, told)| of(told));
+    let all = window(begin, end).map(|(_, reading)| of(reading));
     let most = all.max_by(|one, other| (one.often + one.irqs).total_cmp(&(other.often + other.irqs)));
     most.unwrap_or(ProgramRates { often: 0.0, irqs: 0.0, ns_a_run })
 }
 
 // Time of packet processing per packet that entered the host; `None` without packets.
 pub(super) fn ns_a_packet(begin: &TracePoint, end: &TracePoint) -> Option<f64> {
-    let sums = window(begin, end).map(|(_, told)| (told.totals.packets(), told.entered));
+    let sums = window(begin, end).map(|(_, reading)| (reading.totals.packets(), reading.entered));
     let (ns, packets) = sums.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
     (ns > 0 && packets > 0).then(|| ns as f64 / packets as f64)
 }
