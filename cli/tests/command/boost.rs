@@ -193,7 +193,8 @@ fn packets_of_a_boosted_server_land_as_planned() {
         let file = format!("/sys/class/net/eth0/queues/rx-{queue}/rps_cpus");
         scene.shell(&format!("echo {} > {file}", 1 << (queue % 2)));
     }
-    // Unpinned threads of an idle machine may wake up where packets arrive, and there is nothing to gain then.
+    // Pinned workers: an idle machine may wake unpinned threads where packets arrive, so that
+    // nothing could be gained.
     let _echo = BoostEchoServer::start(&scene, &["--sockets", "reuseport"]);
     let mut load = scene.on("sender0", program());
     load.args(["load", "198.18.0.1:5300", "--rate", "5k", "--flows", "64", "--duration", "60"]);

@@ -33,7 +33,8 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Closing the file is not enough: a child that another thread just forked has it open, too, until its exec.
+        // Closing the file is not enough: a child that another thread just forked has the file open,
+        // too, until its exec.
         let _ = call(&self.0, libc::F_OFD_SETLK, &mut whole_file(libc::F_UNLCK));
     }
 }
@@ -89,7 +90,7 @@ mod tests {
         let path = tempfile::NamedTempFile::new().expect("a file");
         let open = || File::options().read(true).write(true).open(path.path()).expect("opened");
         let (one, other) = (open(), open());
-        // As a forked child has it until its exec.
+        // A forked child has the file open like this until its exec.
         let _duplicate = one.try_clone().expect("duplicated");
         assert!(!is_held(&other).expect("told"));
         let lock = FileLock::take(one, LockWait::No).expect("asked").expect("free");

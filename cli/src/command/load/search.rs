@@ -123,7 +123,7 @@ impl LimitArgs {
         let Some(least) = self.min_rate.filter(|least| found < *least) else { return Vec::new() };
         let (found, least) = (format::rate(found), format::rate(least));
         vec![if capacity.generator_bound {
-            format!("at least {found}/s hold, and --min-rate {least}/s was beyond the generator")
+            format!("at least {found}/s hold, and --min-rate {least}/s was not shown (see the warning)")
         } else {
             format!("{found}/s hold, under --min-rate {least}/s")
         }]
