@@ -110,8 +110,11 @@ fn a_search_by_sockets_over_veth_is_a_lower_bound() {
         let mut load = lab.senders()[0].spawn(load).expect("it starts");
         assert!(load.wait().expect("it ends").success());
         let found = &read(&file)["result"];
-        let reason = found["bound_because"].to_string().contains("server-delivers-replies");
-        assert_eq!((reason, found["generator_bound"] == true), (is_bound, is_bound), "{backend}: {found}");
+        let reasons = found["bound_because"].as_array().expect("reasons");
+        let by_veth = reasons.iter().any(|reason| reason["reason"] == "server-delivers-replies");
+        assert_eq!(by_veth, is_bound, "{backend}: {found}");
+        // On a busy machine the generator itself may be late, by either backend.
+        assert!(reasons.is_empty() || found["generator_bound"] == true, "{backend}: {found}");
     }
 }
 
