@@ -36,6 +36,20 @@ fn copies_share_a_port_and_end_with_the_command() {
 }
 
 #[test]
+fn copies_start_in_a_namespace_that_does_not_see_their_session() {
+    let test = "copies_start_in_a_namespace_that_does_not_see_their_session";
+    let _machine = machine();
+    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let mut run = host.run_without_session(&["--replicas", "2", "--port", PORT]);
+    run.until("2 replicas on CPU");
+    let outcome = host.loaded(&["--rate", "1000", "--duration", "1"]);
+    assert_eq!(count(&outcome, "lost"), 0, "{outcome}");
+    signal(run.child(), Signal::TERM);
+    run.wait(0);
+    host.expect_nothing_left();
+}
+
+#[test]
 fn a_killed_copy_is_replaced_and_loses_what_its_buffer_held() {
     let test = "a_killed_copy_is_replaced_and_loses_what_its_buffer_held";
     let _machine = machine();

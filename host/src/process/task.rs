@@ -5,6 +5,7 @@ use crate::{CpuSet, Host, HostError, Known};
 /// Field numbers of proc(5), counted from the first field after the name.
 const FIRST: usize = 3;
 const PARENT: usize = 4 - FIRST;
+const SESSION: usize = 6 - FIRST;
 const THREADS: usize = 20 - FIRST;
 const STARTED: usize = 22 - FIRST;
 const USER: usize = 14 - FIRST;
@@ -27,6 +28,8 @@ pub struct TaskStat {
     pub scheduled_idle: bool,
     /// 0 if the parent is not visible here.
     pub parent: Option<u32>,
+    /// Process id of the session's leader; 0 if the leader is not visible here.
+    pub session: Option<u32>,
     /// Number of threads of its process.
     pub threads: Option<u32>,
     /// In clock ticks since boot.
@@ -51,6 +54,7 @@ impl TaskStat {
             stopped: ["T", "t"].contains(fields.first()?),
             scheduled_idle: small(POLICY) == Some(SCHED_IDLE),
             parent: small(PARENT),
+            session: small(SESSION),
             threads: small(THREADS),
             started: number(STARTED),
             user_ticks: number(USER),
@@ -145,6 +149,7 @@ mod tests {
         assert_eq!((task.name.as_str(), task.runs), ("tokio (rt) 1", true));
         assert_eq!((task.user_ticks, task.system_ticks, task.last_cpu), (Some(1712), Some(3304), Some(7)));
         assert_eq!((task.parent, task.threads, task.started), (Some(5240), Some(9), Some(8123)));
+        assert_eq!(task.session, Some(900));
         assert!(!task.stopped && !task.scheduled_idle);
         let held = STAT.replace(") R ", ") T ").replace(" -1 7 0 0 ", " -1 7 0 5 ");
         let held = TaskStat::parse(&held).expect("a thread");

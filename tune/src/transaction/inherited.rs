@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use linerate_host::stage::thread::TaskStat;
 use linerate_host::{Host, Setting, SettingValue};
 
 use crate::journal::RecordedTune;
@@ -65,10 +66,8 @@ fn below(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
     parents.keys().copied().filter_map(root).collect()
 }
 
-/// Field 4 of `/proc/PID/stat`.
 fn parent(host: &Host, pid: u32) -> Option<u32> {
-    let text = host.read(&format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    TaskStat::of_process(host, pid).ok()?.parent
 }
 
 // A moment in clock ticks since boot, rounded down by a second.

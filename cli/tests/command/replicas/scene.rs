@@ -47,7 +47,10 @@ impl ReplicaTestHost {
     }
 
     fn command(&self, verb: &str, options: &[&str], words: &[&str]) -> Command {
-        let mut command = self.host.scene.on_host(program());
+        self.completed(self.host.scene.on_host(program()), verb, options, words)
+    }
+
+    fn completed(&self, mut command: Command, verb: &str, options: &[&str], words: &[&str]) -> Command {
         command.args(["boost", verb]).args(options).arg("--").arg(self.host.scene.path("server"));
         // Another port than usual, in front.
         let (port, words) = match words.iter().position(|word| *word == "--at") {
@@ -60,6 +63,14 @@ impl ReplicaTestHost {
 
     pub(super) fn run(&self, options: &[&str], words: &[&str]) -> ReplicaRun {
         ReplicaRun::start(self.command("run", options, words))
+    }
+
+    /// `linerate boost run` in a PID namespace where the leader of its session is not visible, like
+    /// the first process of some containers. Ends with its first process.
+    pub(super) fn run_without_session(&self, options: &[&str]) -> ReplicaRun {
+        let mut command = self.host.scene.on_host("unshare");
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(program());
+        ReplicaRun::start(self.completed(command, "run", options, &[]))
     }
 
     /// `linerate boost replace` of the server on the port.
@@ -93,9 +104,13 @@ impl ReplicaTestHost {
     }
 
     pub(super) fn refused_to(&self, verb: &str, options: &[&str], words: &[&str]) -> String {
-        let output = self.command(verb, options, words).output().expect("the command starts");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{options:?} {words:?}: {said}");
+        let mut run = ReplicaRun::start(self.command(verb, options, words));
+        within(3 * PATIENCE, "the command ends", || run.child.try_wait().is_ok_and(|ended| ended.is_some()));
+        let status = run.child.wait().expect("a child");
+        // Copies that outlive a command that panicked have its pipes.
+        let lines = std::iter::from_fn(|| run.lines.recv_timeout(Duration::from_secs(PATIENCE)).ok());
+        let said: String = lines.map(|line| line + "\n").collect();
+        assert_eq!(status.code(), Some(2), "{options:?} {words:?}: {said}");
         said
     }
 
@@ -176,6 +191,13 @@ impl ReplicaRun {
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The only child of the started process.
+    pub(super) fn child(&self) -> u32 {
+        let pid = self.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        children.expect("a process").trim().parse().expect("one child")
     }
 
     /// Waits for a line with these words, and returns it.

@@ -8,8 +8,7 @@ use linerate_host::Host;
 use linerate_host::bind_hooks::BoundSocket;
 use linerate_host::setting::SocketAt;
 use linerate_host::socket_redirect::{SocketRedirect, socket_copy};
-use linerate_host::stage::thread::{ThreadSampling, ThreadSightings};
-use rustix::process::{Pid, getsid};
+use linerate_host::stage::thread::{TaskStat, ThreadSampling, ThreadSightings};
 
 use super::ReplicaProbe;
 
@@ -30,10 +29,10 @@ pub(super) fn are_read(host: &Host, processes: &[u32], sockets: &BTreeSet<u64>) 
 /// Whether one of these processes has a session of its own, like a server that goes to the
 /// background (daemon(3)). The started process itself cannot have one, because it leads a process
 /// group.
-pub(super) fn have_left_session(processes: &[u32]) -> bool {
-    let own = getsid(None).ok();
-    let session = |pid: &u32| getsid(Some(Pid::from_raw(pid.cast_signed())?)).ok();
-    processes.iter().filter_map(session).any(|session| Some(session) != own)
+pub(super) fn have_left_session(host: &Host, processes: &[u32]) -> bool {
+    let session = |pid| TaskStat::of_process(host, pid).ok()?.session;
+    let own = session(std::process::id());
+    processes.iter().filter_map(|pid| session(*pid)).any(|session| Some(session) != own)
 }
 
 /// The descriptors of these sockets, with their inodes.
