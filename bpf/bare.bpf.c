@@ -1,5 +1,5 @@
-// The least that can send frames: a random source port, and out. Neither counts, matches nor times. What a generator
-// costs is measured against this.
+// The shortest program that sends frames: sets a random source port and redirects. It does not
+// count frames, match replies or take timestamps. The benchmark compares generators with it.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -8,7 +8,7 @@
 
 #include <bpf/bpf_helpers.h>
 
-// Set before loading: the interface that frames leave by.
+// Set before the program is loaded: the interface that sends the frames.
 const volatile __u32 interface_index;
 
 SEC("xdp")
@@ -18,7 +18,7 @@ int bare(struct xdp_md *context) {
 
     if ((void *)(udp + 1) > end)
         return XDP_ABORTED;
-    // Without a checksum (RFC 768), there is nothing to mend.
+    // The frames have no UDP checksum (RFC 768), so there is none to update.
     udp->source = bpf_get_prandom_u32();
     return bpf_redirect(interface_index, 0);
 }

@@ -1,8 +1,10 @@
-// Adds up the time spent waiting for the kernel's locks, by place of code, kind of lock and CPU. Looks only.
+// Sums the time spent waiting for kernel locks, by call stack, kind of lock and CPU. The programs
+// change nothing.
 //
-// The tracepoints are those of include/trace/events/lock.h, Linux 5.19 to 6.18: contention_begin where a lock is another's,
-// before the wait; contention_end after it. All that costs time is done at the beginning, when there is nothing but waiting
-// to do: at the end the lock is held, and others wait for it.
+// Tracepoints (include/trace/events/lock.h, Linux 5.19 to 6.18): contention_begin before the wait,
+// if another owner holds the lock, and contention_end after the wait. The stack trace, the most
+// expensive step, is taken at contention_begin, when the waiter has nothing else to do. At
+// contention_end the waiter usually holds the lock, and others can be waiting for it.
 
 #include <linux/bpf.h>
 
@@ -12,17 +14,17 @@
 #define LCB_F_SPIN 1
 #define LCB_F_MUTEX 32
 
-// As trace/src/contention/ reads it.
+// The most frames of a stack trace.
 #define FRAMES 32
 
-// Waits within waits: a thread's, that of a softirq on top of it, an interrupt's and an NMI's; an rwlock's waits for its
-// spinlock in each.
+// Limit of nested waits: a thread, a softirq, an interrupt and an NMI can each wait for an rwlock,
+// and within it for the rwlock's spinlock.
 #define DEEPEST 8
 
 struct wait {
     __u64 lock;
     __u64 begin;
-    // Time of waits within this one, which are counted by themselves.
+    // Time of the waits nested in this wait, ns. They are counted separately.
     __u64 within;
     __s32 stack;
     __u32 flags;
@@ -33,7 +35,7 @@ struct waits {
     struct wait at[DEEPEST];
 };
 
-// Who spins stays on the CPU.
+// Waits that spin, per CPU, because a spinning waiter stays on its CPU.
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
@@ -41,7 +43,7 @@ struct {
     __type(value, struct waits);
 } spinning SEC(".maps");
 
-// Who sleeps may wake up on another one.
+// Waits that sleep, by thread id, because a sleeping waiter can wake up on another CPU.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 8192);
@@ -56,9 +58,9 @@ struct {
     __uint(value_size, FRAMES * sizeof(__u64));
 } stacks SEC(".maps");
 
-// The CPU is in the key, so that no two add to the same number at a time.
+// Keys contain the CPU, so that two CPUs never update the same value.
 struct place {
-    // Negative: none was to be had.
+    // Id in `stacks`; -1 if bpf_get_stackid failed.
     __s32 stack;
     __u32 flags;
     __u32 cpu;
@@ -78,7 +80,7 @@ struct {
     __type(value, struct waited);
 } places SEC(".maps");
 
-// What no map had room for.
+// Losses because a map was full or more than DEEPEST waits were nested.
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
@@ -93,7 +95,7 @@ INLINE void miss(void) {
         *count += 1;
 }
 
-// A mutex may be spun for and slept for by turns, and is its thread's all that time.
+// A mutex waiter can spin and sleep by turns, so its wait belongs to the thread, not to the CPU.
 INLINE int stays_on_cpu(__u32 flags) {
     return (flags & (LCB_F_SPIN | LCB_F_MUTEX)) == LCB_F_SPIN;
 }
@@ -130,12 +132,13 @@ int begins(__u64 *arguments) {
         if ((__u64)i >= depth || before->lock != lock)
             continue;
         if (!stays) {
-            // The next turn of the same wait. It counts as spun for only if it was to its end.
+            // The next phase of the same wait. The wait counts as spinning only if it never sleeps.
             if (!(flags & LCB_F_SPIN))
                 before->flags = flags;
             return 0;
         }
-        // Nobody spins for a lock twice: that the first wait ended was missed, and so were those within it.
+        // A CPU cannot spin for the same lock twice. The end of the first wait was missed, and also
+        // the ends of the waits nested in it.
         depth = i;
     }
     if (depth >= DEEPEST) {
@@ -174,7 +177,7 @@ INLINE void count(const struct wait *wait, __u64 nanoseconds) {
         waited->longest = nanoseconds;
 }
 
-// Ends the innermost wait for the lock; whether there was one.
+// Ends the innermost wait for the lock. Returns whether there was such a wait.
 INLINE int end(struct waits *waits, __u64 lock, __u64 now) {
     __u64 depth = waits->depth;
 #pragma unroll

@@ -1,16 +1,20 @@
-// Charges each CPU's time to its user: an interrupt, a softirq, a thread, or nobody. Nested time is counted once, for
-// the innermost user. Changes nothing, and reads no packet data.
+// Charges the time of each CPU to its current context: an interrupt, a softirq, a thread or idle.
+// Nested time counts once, for the innermost context. The programs change nothing and read no
+// packet data.
 //
-// Three levels interrupt each other from above: interrupts, which run with interrupts disabled; softirqs, of which a CPU runs
-// one at a time and which interrupts may interrupt, these programs too; and turns of threads, which end with interrupts
-// disabled and never within a softirq (which is not so with PREEMPT_RT, and not looked at there). Each level writes
-// numbers of its own and only reads those of the levels above, so that nothing needs to be atomic: the time of a level
-// is what passed, less what the levels above had. What an interrupt adds between two readings of a program is counted with
-// the next, so differences may be below zero for a moment, and sums are right.
+// There are three levels. Interrupts run with interrupts disabled. Softirqs run one at a time per
+// CPU; an interrupt can interrupt a softirq and also these programs. A thread's turn ends with
+// interrupts disabled and never within a softirq. (PREEMPT_RT switches threads within softirqs;
+// user space refuses such kernels.) Each level writes its own counters and only reads the counters
+// of the levels above, so the updates need not be atomic. The time of a level is the elapsed time
+// minus the time of the levels above. If an interrupt adds time between two reads in one program
+// run, the next run counts this time. A difference can therefore be negative for a moment, but sums
+// are correct. Exception: a driver may call netif_rx in an interrupt, and packet counters can then
+// lose a count.
 //
-// The tracepoints are those of include/trace/events/irq.h, napi.h and sched.h, and of interrupts that belong to the
-// architecture (arch/x86/include/asm/trace/irq_vectors.h, include/trace/events/ipi.h), Linux 5.11 to 6.18.
-// Packets are counted at those of include/trace/events/net.h and xdp.h.
+// Tracepoints, Linux 5.11 to 6.18: include/trace/events/irq.h, napi.h and sched.h. Interrupts of
+// the architecture: arch/x86/include/asm/trace/irq_vectors.h and include/trace/events/ipi.h.
+// Packets: include/trace/events/net.h and xdp.h.
 
 #include "cost.h"
 #include "cost_packets.h"
@@ -20,7 +24,7 @@ INLINE __u64 all_irqs(struct state *state, __u64 now) {
     return state->irq_depth ? irqs + now - state->irq_begin : irqs;
 }
 
-// All times until now, including the running interrupt and softirq.
+// Sums all times until now, including the interrupt and the softirq that are running.
 INLINE void add_up(struct state *state, __u64 now, struct totals *totals) {
     totals->irq[FOR_PACKETS] = state->irq[FOR_PACKETS] + state->moved;
     totals->irq[FOR_OTHERS] = state->irq[FOR_OTHERS] - state->moved;
@@ -56,7 +60,7 @@ INLINE void add_up(struct state *state, __u64 now, struct totals *totals) {
 // Interrupts.
 
 INLINE void irq_begins(__u64 kind, __u64 source) {
-    // The first call, so that little of this program's time counts for the interrupted thread.
+    // Read the clock first: little of this program's time then counts for the interrupted thread.
     __u64 now = bpf_ktime_get_ns();
     struct state *state = watched();
     if (!state)
@@ -87,7 +91,7 @@ INLINE void irq_ends(void) {
     state->last_irq_end = now;
     state->last_irq_ns = state->irq_kind == FOR_PACKETS ? 0 : took;
     state->last_irq_counts = state->irq_kind != FOR_PACKETS && state->irq_counts;
-    // What the verifier is to see.
+    // A local copy, so that the verifier sees the bounds check.
     __u64 source = state->irq_source;
     if (!state->irq_counts || source >= IRQ_SOURCES)
         return;
@@ -112,7 +116,8 @@ int device_irq_ends(void *arguments) {
     return 0;
 }
 
-// Other interrupts have no number. They depend on the architecture; programs are loaded for those of this kernel.
+// These interrupts have no interrupt number. Their tracepoints depend on the architecture. The
+// loader skips programs whose tracepoint this kernel lacks.
 #define OTHER_IRQ(name, source)                                                                                        \
     SEC("tp_btf/" #name "_entry")                                                                                      \
     int name##_begins(void *arguments) {                                                                               \
@@ -146,7 +151,8 @@ int softirq_begins(__u64 *arguments) {
     __u64 irq_end = state->last_irq_end;
     state->softirq_events++;
     state->softirq_irq = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
-    // What lies between an interrupt and its softirq is that softirq's. Those that follow in the same run are as the first.
+    // The gap between an interrupt and the softirq that it raised counts for the softirq. A softirq
+    // that directly follows another softirq keeps the cause of the first one.
     if (irq_end > state->softirq_end && irq_end > state->turn_begin && now - irq_end < AT_ONCE_NS) {
         state->softirq_is_own = 0;
         if (kind != OTHER) {
@@ -222,7 +228,8 @@ INLINE struct polled *polled(struct net_device *device) {
     return bpf_map_lookup_elem(&devices, &place);
 }
 
-// At the end of a poll, which began at the end of the poll before it, or else with its softirq or turn.
+// Runs at the end of a NAPI poll. The poll began at the end of the previous poll, or with its
+// softirq or its thread's turn.
 SEC("tp_btf/napi_poll")
 int poll_ends(__u64 *arguments) {
     struct napi_struct *napi = (void *)arguments[0];
@@ -236,7 +243,7 @@ int poll_ends(__u64 *arguments) {
     if (napi->dev)
         state->entered += kept_by_xdp(state, napi->dev, packets);
     state->poll_handed = state->handed;
-    // Before it begins to count, only the places matter from which is counted.
+    // Before BEGIN, the poll is not counted; only the begin of the next poll is set.
     struct polled *device = state->ready ? polled(napi->dev) : 0;
     if (!device) {
         state->poll_begin = now;
@@ -260,7 +267,7 @@ int poll_ends(__u64 *arguments) {
     return 0;
 }
 
-// Turns of threads.
+// Turns of threads, from one scheduler switch to the next.
 
 INLINE void subtract(struct totals *from, const struct totals *less) {
     from->softirq[RX] -= less->softirq[RX];
@@ -310,9 +317,9 @@ INLINE void charge(struct state *state, struct task_struct *task, __u64 on_cpu, 
     copy_name(turns->comm, task->comm);
 }
 
-// Whether a thread does nothing but process packets: ksoftirqd, and those of NAPI, its backlog and
-// a cpumap, by the names that kernel/softirq.c, net/core/dev.c and kernel/bpf/cpumap.c give them
-// (Linux 6.18).
+// Whether a kernel thread processes packets: ksoftirqd (which also runs other softirqs), and NAPI,
+// backlog NAPI and cpumap threads. The names are those of kernel/softirq.c, net/core/dev.c and
+// kernel/bpf/cpumap.c (Linux 6.18).
 INLINE int is_of_packets(struct task_struct *task) {
     if (!(task->flags & PF_KTHREAD))
         return 0;
@@ -329,7 +336,7 @@ INLINE int could_run_on(struct task_struct *task) {
     return !((struct task_struct___old *)task)->state;
 }
 
-// A thread's turn ends, or is read.
+// Charges the time since the last scheduler switch or reading to the running thread.
 INLINE void turn_ends(struct state *state, struct task_struct *task, __u64 now) {
     struct totals totals;
     add_up(state, now, &totals);
@@ -364,7 +371,7 @@ int turn_changes(__u64 *arguments) {
     __u64 now = bpf_ktime_get_ns();
     state->task_events++;
     turn_ends(state, task, now);
-    // Who could run on waits for a thread of packets that has the next turn.
+    // A thread that is still runnable waits if the next thread processes packets.
     if (!is_of_packets(next))
         state->displaced = 0;
     else if (!is_of_packets(task))
@@ -374,16 +381,17 @@ int turn_changes(__u64 *arguments) {
     return 0;
 }
 
-// At a tracepoint that user space passes on purpose, to measure the call of an empty program.
+// An empty program. trace/src/call.rs triggers it to measure the call overhead.
 SEC("tp_btf/task_rename")
 int nothing(void *arguments) {
     (void)arguments;
     return 0;
 }
 
-// Run by user space on each CPU, attached nowhere, with what is wanted: that the CPU be watched, before the programs are
-// attached, which may be again and again; to begin; to be told; to be told and end; or nothing but
-// the interrupt that this takes.
+// Commands of user space, which runs `look` on each CPU (BPF_PROG_TEST_RUN) and never attaches it.
+// WATCH, before each attachment: observe this CPU. BEGIN: start counting. READ: write a reading.
+// END: write a reading and stop counting. BEGIN writes a reading, too. INTERRUPT: do nothing; user
+// space only needs the interrupt in which `look` runs on another CPU.
 enum { WATCH, BEGIN, READ, END, INTERRUPT };
 
 SEC("raw_tp/look")
@@ -399,8 +407,8 @@ int look(__u64 *arguments) {
     __u64 now = bpf_ktime_get_ns();
     if (wanted == WATCH) {
         state->is_watched = 1;
-        // Ends that no program saw, if this is not the first time. This may itself be in an interrupt that was seen to
-        // begin: its end then is one too many, which is left out.
+        // Forget interrupts and softirqs whose end came while programs were detached. If `look`
+        // runs in an interrupt whose begin was counted, irq_ends ignores the end of this interrupt.
         state->irq_depth = 0;
         state->softirq_runs = 0;
         state->displaced = 0;

@@ -1,4 +1,4 @@
-// Times and packets of a CPU: the state of the programs of cost, and the maps that user space reads.
+// Per-CPU state of the programs in cost.bpf.c, and the maps that user space reads.
 
 #pragma once
 
@@ -6,10 +6,11 @@
 
 #include "kernel.h"
 
-// include/linux/sched.h.
+// From include/linux/sched.h.
 #define PF_KTHREAD 0x00200000
 
-// Between the end of an interrupt and the softirq it brings lies nothing but the kernel's way out (irq_exit_rcu).
+// The longest time from the end of an interrupt to the softirq that it raised. The kernel runs only
+// irq_exit_rcu in between.
 #define AT_ONCE_NS 2000
 
 struct task_struct {
@@ -20,7 +21,7 @@ struct task_struct {
     char comm[16];
 } __attribute__((preserve_access_index));
 
-// Until Linux 5.13.
+// Before Linux 5.14, which renamed the field to __state.
 struct task_struct___old {
     long state;
 } __attribute__((preserve_access_index));
@@ -70,28 +71,30 @@ struct napi_struct {
     struct net_device *dev;
 } __attribute__((preserve_access_index));
 
-// Set before the programs are loaded: a bit per interrupt, set for those of network devices.
+// Set before the programs are loaded: one bit per interrupt number, 1 for a network device.
 const volatile __u8 nic_irqs[1024] = {};
 
-// Set before the programs are loaded: whether time is charged to paths.
+// Set before the programs are loaded: whether to charge time to paths.
 const volatile __u8 by_path = 0;
 
 enum { FOR_PACKETS, FOR_OTHERS, IRQ_KINDS };
 enum { RX, TX, OTHER, SOFTIRQ_KINDS };
-// The sender of an interrupt, on which the time before the first tracepoint depends.
+// The source of an interrupt. The interrupt's time outside of its tracepoints depends on the source
+// (trace/src/cost/untraced.rs).
 enum { BY_TIMER, BY_CPU, BY_DEVICE, IRQ_SOURCES };
 
-// Times in ns since the programs were attached; trace/src/cost/counted.rs reads this.
+// Sums in ns since the programs were loaded. trace/src/cost/counted.rs decodes this struct.
 struct totals {
     __u64 softirq[SOFTIRQ_KINDS];
     __u64 irq[IRQ_KINDS];
-    // The part of softirqs RX and TX that ran at the end of a thread's own system call.
+    // The part of RX and TX that did not follow an interrupt: softirqs at the end of a thread's own
+    // system call, and softirqs in ksoftirqd.
     __u64 own_call;
-    // Number of interrupts while no softirq ran.
+    // Number of interrupts that did not interrupt a softirq.
     __u64 interrupts[IRQ_KINDS][IRQ_SOURCES];
 };
 
-// The counters of a CPU, written in this order when user space requests a reading.
+// The counters of a CPU. The program `look` writes them when user space requests a reading.
 struct cpu_reading {
     __u64 at;
     struct totals totals;
@@ -103,11 +106,11 @@ struct cpu_reading {
     __u64 packets;
     __u64 events;
     __u64 interrupts;
-    // Turns of threads for which the table had no room.
+    // Turns that were not charged because the map `threads` was full.
     __u64 missed;
-    // The part of `events` that interrupts caused.
+    // The part of `events` (program runs) at interrupt tracepoints.
     __u64 irq_events;
-    // Packets, counted where they enter the host.
+    // Packets that entered the host on this CPU (cost_packets.h).
     __u64 entered;
 };
 
@@ -121,7 +124,7 @@ struct {
 struct state {
     __u64 is_watched;
 
-    // Written by interrupts.
+    // Written at interrupt tracepoints.
     __u64 irq[IRQ_KINDS];
     __u64 irq_events;
     __u64 interrupts;
@@ -135,32 +138,33 @@ struct state {
     __u64 last_irq_counts;
     __u64 irqs[IRQ_KINDS][IRQ_SOURCES];
 
-    // Written by softirqs.
+    // Written at softirq, NAPI and packet tracepoints.
     __u64 softirq[SOFTIRQ_KINDS];
     __u64 own_call;
-    // Interrupts counted FOR_OTHERS that brought NET_RX or NET_TX.
+    // Time and number of the interrupts that count as FOR_OTHERS but raised NET_RX or NET_TX.
     __u64 moved;
     __u64 moved_irqs[IRQ_SOURCES];
     __u64 softirq_events;
     __u64 softirq_begin;
-    // Time of all interrupts until the softirq began.
+    // Sum of all interrupt time when the softirq began.
     __u64 softirq_irq;
-    // One more than its kind; zero: none runs.
+    // Kind of the running softirq plus 1; zero if no softirq runs.
     __u64 softirq_runs;
     __u64 softirq_is_own;
     __u64 softirq_end;
     __u64 rx_runs;
     __u64 polls;
     __u64 packets;
-    // Begin of the poll that ends next.
+    // Begin of the current NAPI poll, and the sum of all interrupt time then.
     __u64 poll_begin;
     __u64 poll_irq;
-    // Packets at their entry, and of polls' packets, those that were handed on until the last poll ended and until now.
+    // Packets that entered the host. Then sk_buffs that polls passed to the network stack: up to
+    // the end of the last poll, and up to now.
     __u64 entered;
     __u64 poll_handed;
     __u64 handed;
 
-    // Written at turns of threads.
+    // Written at scheduler switches and by `look`. A turn is the time from one switch to the next.
     __u64 ready;
     __u64 task_events;
     __u64 turn_begin;
@@ -169,11 +173,11 @@ struct state {
     __u64 from_idle;
     __u64 tasks;
     __u64 missed;
-    // The thread that waits while one that processes packets has its turn; zero: none.
+    // The runnable thread that a packet-processing thread preempted; zero if there is none.
     __u64 displaced;
 
-    // Written by softirqs. The path of the packet that is processed, and since when. Devices are zero before the first
-    // packet of a softirq.
+    // Written in NET_RX: the path of the current packet, and the state when its time began. path_in
+    // is zero before the first packet of a softirq.
     __u64 path_begin;
     __u64 path_irq;
     __u32 path_in;
@@ -191,7 +195,7 @@ struct {
     __type(value, struct state);
 } states SEC(".maps");
 
-// The CPU is part of the keys, so that two CPUs never add to one number.
+// Keys contain the CPU, so that two CPUs never update the same value.
 struct thread {
     __u32 tid;
     __u32 cpu;
@@ -200,7 +204,7 @@ struct thread {
 struct turns {
     __u64 on_cpu;
     struct totals taken;
-    // Time of packet processing threads while this thread waited for them.
+    // Time of packet-processing threads while this thread was runnable and waited for them.
     __u64 displaced;
     __u64 cgroup;
     __u64 comm[2];
@@ -239,13 +243,15 @@ struct {
     __type(value, struct polled);
 } devices SEC(".maps");
 
-// A path through this host: the device where a packet came in, and the last device that sent it; zero if it stayed.
+// A path through this host: ifindex of the device that received a packet, and of the last device
+// that sent it (zero if the packet stayed). `network` is the inode of the receiver's network
+// namespace.
 struct path {
     __u32 in;
     __u32 out;
     __u32 network;
     __u32 cpu;
-    // Whether its packets enter the host here.
+    // Whether its packets enter the host at `in`. Otherwise, another device received them before.
     __u32 is_entry;
     __u32 unused;
 };
@@ -253,7 +259,7 @@ struct path {
 struct path_cost {
     __u64 ns;
     __u64 packets;
-    // Runs of programs in this time.
+    // Program runs within `ns`.
     __u64 events;
 };
 
@@ -270,7 +276,7 @@ INLINE struct state *watched(void) {
     return state && state->is_watched ? state : 0;
 }
 
-// Copies all 16 bytes; user space cuts the name at its end.
+// Copies all 16 bytes. User space cuts the name at its NUL.
 INLINE void copy_name(__u64 *to, const char *from) {
     char *name = (char *)to;
 #pragma unroll

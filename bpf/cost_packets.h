@@ -1,7 +1,7 @@
-// Packets, each counted once: where it enters the host, before GRO and RPS, as many as it has
-// segments. That is where its sk_buff is handed to the network stack for the first time; of frames
-// that an XDP program keeps from having one, at the end of their poll. A packet that is bridged,
-// routed or decapsulated comes by again, once for each veth, bridge and tunnel that it passes.
+// Counts each packet once: where its sk_buff first enters the network stack, before GRO and RPS. A
+// GSO or GRO packet counts as its segments. A frame that an XDP program keeps has no sk_buff; it
+// counts at the end of its NAPI poll. A bridged, routed or decapsulated packet passes the
+// tracepoints again, once per veth, bridge and tunnel.
 
 #pragma once
 
@@ -19,9 +19,9 @@ INLINE int is_veth(struct net_device *device) {
     return kind[0] == 'v' && kind[1] == 'e' && kind[2] == 't' && kind[3] == 'h' && !kind[4];
 }
 
-// The network namespace at the other end of a veth. The peer is the first member of its private
-// part (struct veth_priv of drivers/net/veth.c, Linux 5.11 to 6.18), which lies behind the aligned
-// device (netdev_priv of include/linux/netdevice.h).
+// The network namespace of the other end of a veth. The peer is the first member of struct
+// veth_priv (drivers/net/veth.c, Linux 5.11 to 6.18), which follows the aligned struct net_device
+// (netdev_priv, include/linux/netdevice.h).
 INLINE struct net *namespace_of_peer(struct net_device *device) {
     __u64 size = (bpf_core_type_size(struct net_device) + NETDEV_ALIGN - 1) & ~(__u64)(NETDEV_ALIGN - 1);
     struct net_device *peer = 0;
@@ -29,11 +29,11 @@ INLINE struct net *namespace_of_peer(struct net_device *device) {
     return peer ? BPF_CORE_READ(peer, nd_net.net) : 0;
 }
 
-// Whether the packet came by before. Each stack that receives a packet notes the length of its link
-// header and the number of its device (__netif_receive_skb_core of net/core/dev.c, Linux 6.18). A
-// veth and a tunnel clear the number and leave the length (skb_scrub_packet of net/core/skbuff.c).
-// GSO in software notes the length as well, when a packet is sent (skb_segment, there). Then the
-// sender's socket says which it is: only at the first veth is it at the other end.
+// Whether this host already received the packet. __netif_receive_skb_core (net/core/dev.c, Linux
+// 6.18) sets mac_len and skb_iif in each received sk_buff. veths and tunnels clear skb_iif but keep
+// mac_len (skb_scrub_packet, net/core/skbuff.c). Software GSO also sets mac_len, when a packet is
+// sent (skb_segment, same file). If only mac_len is set, the sender's socket decides: at the first
+// veth, and only there, the peer is in the network namespace of the socket.
 INLINE int came_before(struct sk_buff *skb) {
     if (skb->skb_iif)
         return 1;
@@ -52,7 +52,8 @@ INLINE __u64 segments(struct sk_buff *skb) {
     if (!size)
         return 1;
     __u16 segments = BPF_CORE_READ(shared, gso_segs);
-    // A guest's device does not say how many (virtio_net_hdr_to_skb of include/linux/virtio_net.h).
+    // virtio-net, tun and tap leave gso_segs at 0 (virtio_net_hdr_to_skb,
+    // include/linux/virtio_net.h).
     __u64 count = segments ? segments : skb->len / size;
     return count ? count : 1;
 }
@@ -76,12 +77,13 @@ INLINE void enters(struct sk_buff *skb, int by_poll, int reused) {
 
 ENTRY(netif_rx, 0, 0)
 ENTRY(napi_gro_receive_entry, 1, 0)
-// Of a device alone, whose sk_buff may be one that was used before.
+// Only drivers call napi_gro_frags, so the packet is new. Its sk_buff can be reused and then still
+// has the mac_len of an earlier packet.
 ENTRY(napi_gro_frags_entry, 1, 1)
 ENTRY(netif_receive_skb_entry, 1, 0)
 ENTRY(netif_receive_skb_list_entry, 1, 0)
 
-// Charges what passed since the last packet began to its path.
+// Charges the time since path_begin to the current path.
 INLINE void charge_path(struct state *state, __u64 now) {
     struct path path = {
         .in = state->path_in,
@@ -107,7 +109,8 @@ INLINE void charge_path(struct state *state, __u64 now) {
     state->path_irq = irqs;
 }
 
-// The stack begins with a packet: what follows is its time, and what a driver did before the first is the first's.
+// The stack starts to process a packet. The time until the next packet counts for its path. Driver
+// time before the first packet of a softirq counts for the first packet.
 SEC("tp_btf/netif_receive_skb")
 int path_begins(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
@@ -116,7 +119,7 @@ int path_begins(__u64 *arguments) {
     if (!state || !state->ready || state->softirq_runs != RX + 1 || !device)
         return 0;
     state->softirq_events++;
-    // A bridge hands the same packet to the stack again.
+    // A bridge passes the same packet to the stack again.
     if (state->path_in && (__u32)skb->skb_iif == state->path_in)
         return 0;
     __u64 now = bpf_ktime_get_ns();
@@ -143,7 +146,8 @@ int path_leaves(__u64 *arguments) {
     return 0;
 }
 
-// Frames that XDP hands to a veth enter there again, unless a process made them (BPF_PROG_RUN).
+// A frame that XDP redirects to a veth counts again there, so it is subtracted here. A frame that a
+// process injects (BPF_PROG_RUN) was not counted before; it is redirected outside of a softirq.
 SEC("tp_btf/xdp_devmap_xmit")
 int redirected(__u64 *arguments) {
     struct net_device *to = (void *)arguments[1];
@@ -157,7 +161,7 @@ int redirected(__u64 *arguments) {
     return 0;
 }
 
-// Of packets that a poll of a device took, those that it did not hand on.
+// Packets of a device's poll that its XDP program (driver mode) kept from the network stack.
 INLINE __u64 kept_by_xdp(struct state *state, struct net_device *device, int packets) {
     __s64 handed = state->handed - state->poll_handed;
     struct bpf_xdp_entity *entity = &device->xdp_state[XDP_MODE_DRV];

@@ -1,10 +1,11 @@
-// Records what happens to the requests of one UDP port and on the CPUs that they pass, for windows of time. Changes nothing,
-// and looks at headers and the first two bytes of a payload only.
+// Records the requests of one UDP port, and the activity of the CPUs that process them, in time
+// windows. The programs change nothing. They read packet headers and the first two bytes of the
+// payload.
 //
-// Each event is four words in a table of its CPU. User space empties the tables between windows and joins the events:
-// trace/src/delay/. No program looks anything up by packet.
+// Each event is four 64-bit words in a chunk of its CPU. User space empties the chunks between
+// windows and joins the events to requests (trace/src/delay/). No map is keyed by packet.
 //
-// The tracepoints are those of include/trace/events/irq.h, napi.h, net.h, sched.h and sock.h, Linux 6.3 to 6.18.
+// Tracepoints, Linux 6.3 to 6.18: include/trace/events/irq.h, napi.h, net.h, sched.h and sock.h.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -14,7 +15,7 @@
 
 #include "kernel.h"
 
-// As in trace/src/delay/event.rs.
+// trace/src/delay/event.rs has the same numbers.
 enum event_kind {
     IRQ_BEGIN = 1,
     IRQ_END,
@@ -59,7 +60,7 @@ struct sk_buff {
     struct net_device *dev;
     __be16 protocol;
     __u16 network_header;
-    // An offset on machines of 64 bits.
+    // On 64-bit machines an offset from `head`.
     unsigned int end;
     unsigned char *head;
     unsigned char *data;
@@ -80,7 +81,7 @@ struct sock {
     __u16 sk_protocol;
 } __attribute__((preserve_access_index));
 
-// Readers take all of the queue that others fill, and then read from theirs (Linux 4.13).
+// Readers move all of sk_receive_queue to reader_queue and read from there (since Linux 4.13).
 struct udp_sock {
     struct sk_buff_head reader_queue;
 } __attribute__((preserve_access_index));
@@ -88,7 +89,7 @@ struct udp_sock {
 // Set before the programs are loaded.
 // Inode of the server's network namespace.
 const volatile __u32 network = 0;
-// As on the wire.
+// In network byte order.
 const volatile __be16 port = 0;
 const volatile __u64 events_per_cpu = CHUNK_EVENTS;
 
@@ -96,7 +97,7 @@ struct chunk {
     __u64 words[CHUNK_EVENTS * EVENT_WORDS];
 };
 
-// events_per_cpu / CHUNK_EVENTS for each CPU in turn.
+// events_per_cpu / CHUNK_EVENTS chunks per CPU, in CPU order. The loader sets max_entries.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -104,7 +105,7 @@ struct {
     __type(value, struct chunk);
 } chunks SEC(".maps");
 
-// Events of this CPU so far, also those that no chunk had room for.
+// Number of events of this CPU in the window, including events for which there was no room.
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
@@ -112,7 +113,8 @@ struct {
     __type(value, __u64);
 } positions SEC(".maps");
 
-// Whether a window is open.
+// End of the window (CLOCK_MONOTONIC, ns), so that it ends on time even if user space runs late; 0
+// while no window is open.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -122,17 +124,18 @@ struct {
 
 INLINE int is_recording(void) {
     __u32 only = 0;
-    __u64 *is_open = bpf_map_lookup_elem(&recording, &only);
-    return is_open && *is_open;
+    __u64 *end = bpf_map_lookup_elem(&recording, &only);
+    return end && *end;
 }
 
 INLINE void emit(__u64 kind, __u64 small, __u64 number, __u64 one, __u64 other) {
     __u64 now = bpf_ktime_get_ns();
     __u32 only = 0;
+    __u64 *end = bpf_map_lookup_elem(&recording, &only);
     __u64 *next = bpf_map_lookup_elem(&positions, &only);
-    if (!next)
+    if (!end || now >= *end || !next)
         return;
-    // An interrupt may come at any point here: its events have places of their own.
+    // Atomic: an interrupt can come at any point here, and its events then get other slots.
     __u64 position = __sync_fetch_and_add(next, 1);
     if (position >= events_per_cpu)
         return;
@@ -216,14 +219,15 @@ struct ports {
     __be16 destination;
     __be16 length;
     __be16 check;
-    // The first two bytes of the payload, whatever they are.
+    // First two bytes of the payload, such as a DNS ID. Arbitrary bytes if the payload is shorter.
     __u16 tag;
 };
 
 enum direction { NEITHER, REQUEST, REPLY };
 
-// Which way a UDP packet of the port goes, and its client: address, port and tag. Addresses of IPv6 are folded, packets with
-// extension headers are left out.
+// Returns the direction of a UDP packet of the port, and its client: address, port and tag. IPv6
+// addresses are hashed to 32 bits. Ignores IPv4 fragments except the first, and IPv6 packets with
+// extension headers.
 INLINE enum direction look(struct sk_buff *skb, __u32 offset, int outgoing, __u64 *client) {
     void *at = skb->head + offset;
     struct ports found;
@@ -258,7 +262,7 @@ INLINE enum direction look(struct sk_buff *skb, __u32 offset, int outgoing, __u6
     } else {
         return NEITHER;
     }
-    // Where both ports are the server's, as with NTP, requests come and replies go.
+    // If both ports are the server's, as with NTP: incoming is a request, outgoing is a reply.
     if (found.source == port && (outgoing || found.destination != port)) {
         *client = (__u64)destination << 32 | (__u64)found.destination << 16 | found.tag;
         return REPLY;
@@ -279,11 +283,11 @@ int received(__u64 *arguments) {
     __u64 client = 0, data = (__u64)skb->data, head = (__u64)skb->head;
     if (!is_recording() || !is_here(skb->dev))
         return 0;
-    // Verifiers take no difference of pointers but of 64 bits.
+    // Keeps the subtraction 64 bits wide: the verifier rejects the 32-bit form.
     asm volatile("%0 -= %1" : "+r"(data) : "r"(head));
     if (look(skb, data, 0, &client) != REQUEST)
         return 0;
-    // Those that GRO merged are split again in front of most sockets.
+    // The number of datagrams that GRO merged: the kernel splits them again before most sockets.
     struct skb_shared_info *shared = (void *)(skb->head + skb->end);
     emit(RECEIVED, BPF_CORE_READ(shared, gso_segs), skb->dev->ifindex, (__u64)skb, client);
     return 0;
@@ -298,7 +302,7 @@ int reply_queued(__u64 *arguments) {
     return 0;
 }
 
-// Also requests of clients on this host, on whose way to the server this is the last point before the device.
+// Also records requests of clients on this host, at their last tracepoint before the device.
 SEC("tp_btf/net_dev_start_xmit")
 int starts_transmit(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
@@ -325,7 +329,7 @@ int queued(__u64 *arguments) {
     struct sock *socket = (void *)arguments[0];
     if (!is_recording() || !is_asked_for(socket))
         return 0;
-    // Most likely the datagram that was queued just now, unless another CPU or a reader was as quick.
+    // Usually the datagram that was just queued, unless another CPU or a reader changed the queue.
     __u64 last = (__u64)socket->sk_receive_queue.prev;
     emit(QUEUED, 0, 0, (__u64)socket, last);
     return 0;
@@ -342,7 +346,7 @@ int reads(__u64 *arguments) {
     return 0;
 }
 
-// At a tracepoint that user space passes by itself, to see what the call of a program takes that does nothing.
+// An empty program. trace/src/call.rs triggers it to measure the call overhead.
 SEC("tp_btf/task_rename")
 int nothing(void *arguments) {
     (void)arguments;

@@ -1,9 +1,11 @@
-// Counts UDP packets at the points that they pass, and where and why the kernel throws them away. Looks at headers only, of
-// the network namespace, ports and peer asked for, and changes nothing.
+// Counts UDP packets at points of the network stack, and dropped packets by location and drop
+// reason. Can be limited to a network namespace, ports and a peer. Reads packet headers but no
+// payload, and changes nothing.
 //
-// The tracepoints are those of include/trace/events/net.h, skb.h and sock.h, Linux 5.15 to 6.18; which came later is in
-// trace/src/drops/seen/program.rs. Each program costs every packet time: there are as few as the
-// ledger needs, and none looks anything up by packet until a packet is lost.
+// Tracepoints: include/trace/events/net.h, skb.h and sock.h, Linux 5.15 to 6.18. Some came after
+// 5.15: see trace/src/drops/seen/program.rs. Each program adds time to every packet, so there are
+// only the programs that the accounting requires, and they look up maps by packet only for dropped
+// packets.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -22,9 +24,9 @@ struct lost_key {
     __u16 port;
     __u8 direction;
     __u8 origin;
-    // Of the packet's route, as a dst_entry has it: zero or a negative errno.
+    // `error` of the packet's dst_entry: zero or a negative errno.
     __s32 route_error;
-    // At which hook of netfilter it was, if it was at one.
+    // enum hook. Valid only if netfilter dropped the packet.
     __u32 hook;
 };
 
@@ -35,7 +37,7 @@ struct {
     __type(value, __u64);
 } lost SEC(".maps");
 
-// Addresses of the network namespace, as IPv6 has them; empty where they are not known.
+// Addresses of the network namespace, IPv4 as IPv4-mapped IPv6; empty if unknown.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 4096);
@@ -43,11 +45,11 @@ struct {
     __type(value, __u8);
 } addresses SEC(".maps");
 
-// Per CPU, so that nothing is shared while packets pass.
+// Per CPU, so that CPUs do not write to the same cache lines.
 struct counters {
     __u64 passed[POINTS][DIRECTIONS];
     __u64 notes[NOTES];
-    // The buffer of the packet that was forwarded last; zero when another packet came since.
+    // `head` of the last forwarded packet; zero if another packet was received since.
     __u64 last;
 };
 
@@ -67,8 +69,9 @@ INLINE int is_elsewhere(struct net *net) {
     return network && net->ns.inum != network;
 }
 
-// Counts a packet that goes on. One whose buffer the one before had as well is its copy (a bridge that floods), and one whose
-// ports were others when it came was not counted then: both came in here.
+// Counts a forwarded packet. A packet with the same `head` as the previous one is a clone (a bridge
+// floods). `received` did not count clones, or packets whose ports NAT changed to counted ports
+// (`is_new`), so both count here as received.
 INLINE void forwards(struct counters *all, struct sk_buff *skb, const struct packet *packet) {
     __u64 packets = datagrams(skb), head = (__u64)skb->head;
     __u32 direction = packet->direction & 1;
@@ -82,8 +85,9 @@ INLINE void forwards(struct counters *all, struct sk_buff *skb, const struct pac
     all->passed[POINT_FORWARDED][direction] += packets;
 }
 
-// Where a packet enters the network namespace: `skb_iif` is set behind this point (__netif_receive_skb_core, net/core/dev.c,
-// Linux 6.18), so that one that a bridge or a VLAN hands up again is counted once.
+// A packet enters the network namespace. The kernel sets `skb_iif` after this tracepoint
+// (__netif_receive_skb_core, net/core/dev.c, Linux 6.18), so a packet that a bridge or a VLAN
+// device passes up again counts once.
 SEC("tp_btf/netif_receive_skb")
 int received(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
@@ -104,7 +108,8 @@ int received(__u64 *arguments) {
     return 0;
 }
 
-// A device on top of others of the same network namespace (bridge, VLAN, bond) hands on to them, and they count.
+// Whether the device is on top of a device of the same network namespace (bridge, VLAN, bond). Its
+// packets pass net_dev_queue again at the lower device, and count there.
 INLINE int is_upper(struct net_device *device) {
     struct list_head *lower = device->adj_list.lower.next;
     if (lower == &device->adj_list.lower)
@@ -135,10 +140,10 @@ int queued(__u64 *arguments) {
 INLINE int is_ours(const struct packet *packet) {
     const struct address *to = &packet->destination;
     struct address some = {.words = {0, 0, bpf_htonl(0xffff), bpf_htonl(0x7f000001)}};
-    // Of 127.0.0.0/8 all; and where none is known, that of loopback is not, either.
+    // All of 127.0.0.0/8 is local. If the map lacks 127.0.0.1, addresses are unknown: count all.
     if (!to->words[0] && !to->words[1] && to->words[2] == some.words[2] && (__u8)to->words[3] == 127)
         return 1;
-    // Those that are good on a link only are not told apart.
+    // Link-local addresses (fe80::/10) do not identify a network namespace: count all.
     if ((to->words[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000))
         return 1;
     return bpf_map_lookup_elem(&addresses, to) || !bpf_map_lookup_elem(&addresses, &some);
@@ -155,7 +160,8 @@ INLINE void lose(struct counters *all, struct sk_buff *skb, __u64 location, __u3
         all->notes[NOTE_LOST_FRAGMENT]++;
     if (what == PACKET_UNPARSED)
         all->notes[NOTE_LOST_UNPARSED]++;
-    // What waits in a socket that is destroyed belongs to no network namespace any more, but to an address.
+    // A datagram in the receive queue of a destroyed socket has no network namespace any more, so
+    // its destination address decides.
     if (what != PACKET_OURS || (network && !place.network && !is_ours(&packet)))
         return;
     struct lost_key key = {
@@ -187,7 +193,7 @@ int loses_with_reason(__u64 *arguments) {
     return 0;
 }
 
-// Before Linux 5.17 there is no reason.
+// Before Linux 5.17, kfree_skb has no drop reason.
 SEC("tp_btf/kfree_skb")
 int loses_without_reason(__u64 *arguments) {
     struct counters *all = here();
@@ -196,8 +202,8 @@ int loses_without_reason(__u64 *arguments) {
     return 0;
 }
 
-// Whether it is a server's socket of those asked for. Whose the datagrams are that it gets is not seen, so that with a peer
-// none is counted here.
+// Whether it is a UDP socket whose local port is counted. The tracepoints at sockets do not show
+// the peer of a datagram, so nothing is counted there if a peer is set.
 INLINE int is_asked_for(struct sock *socket) {
     if (peer_version || !socket || socket->sk_protocol != IPPROTO_UDP)
         return 0;
@@ -206,22 +212,23 @@ INLINE int is_asked_for(struct sock *socket) {
     return !is_elsewhere(socket->__sk_common.skc_net.net);
 }
 
-// What is known of a socket's readers. A datagram that was cut off is as long as the program's buffer, so that no other that
-// was read whole is longer. Where two threads read, each may find the other's datagram at the head of the queue; whoever
-// seems cut off by it has read less than another, and is not.
+// Reads of one socket, to find truncated datagrams. A truncated read returns the size of the
+// program's buffer, so no other read returns more. If two threads read, a read may return a shorter
+// datagram than the one recorded as next and seem truncated. It does not count if another read was
+// longer.
 struct reader {
     __u64 socket;
-    // Of the datagram that is read next: length, and whether it is known.
+    // Length of the datagram that is read next, and whether it is known.
     __u32 next;
     __u32 is_known;
-    // The most that was read at once, and how many of that length seemed cut off.
+    // Length of the longest read, and how many reads of that length seemed truncated.
     __u32 most;
     __u32 cut;
 };
 
 #define READERS 4096
 
-// By socket. Who comes last has the place.
+// By hash of the socket's address. On a collision, the later socket replaces the earlier one.
 struct reader readers[READERS] = {};
 
 INLINE struct reader *reader(struct sock *socket) {
@@ -235,8 +242,8 @@ INLINE struct reader *reader(struct sock *socket) {
     return reader;
 }
 
-// The kernel wakes readers once for each datagram (net/ipv4/udp.c, Linux 6.18; once for those that came together of UDP_GRO,
-// which are one to it).
+// The kernel wakes readers once per socket buffer (__udp_enqueue_schedule_skb, net/ipv4/udp.c,
+// Linux 6.18): a datagram, or a UDP_GRO aggregate of several.
 SEC("tp_btf/sk_data_ready")
 int delivered(__u64 *arguments) {
     struct sock *socket = (void *)arguments[0];
@@ -247,7 +254,7 @@ int delivered(__u64 *arguments) {
     int is_there = last && (void *)last != (void *)&socket->sk_receive_queue;
     all->passed[POINT_DELIVERED][DIRECTION_REQUEST] += is_there && last->data_len ? datagrams(last) : 1;
     all->passed[POINT_WOKEN][DIRECTION_REQUEST]++;
-    // Where more wait, its reader sees it when it has read the one before.
+    // If more datagrams wait, `look_ahead` records this length when the previous one is read.
     if (is_there && socket->sk_receive_queue.qlen == 1) {
         struct reader *its = reader(socket);
         if (!its->is_known) {
@@ -258,7 +265,7 @@ int delivered(__u64 *arguments) {
     return 0;
 }
 
-// Readers take all of the queue that others fill, and then read from theirs (Linux 4.13).
+// Readers move all of sk_receive_queue to reader_queue, and then read from there (Linux 4.13).
 INLINE void look_ahead(struct sock *socket, struct reader *reader) {
     struct udp_sock *udp = (void *)socket;
     struct sk_buff *first = BPF_CORE_READ(udp, reader_queue.next);
@@ -286,7 +293,7 @@ int reads(__u64 *arguments) {
     struct reader *its = reader(socket);
     all->passed[POINT_READ][DIRECTION_REQUEST]++;
     if (length > its->most) {
-        // There was room for this one, and so for those before.
+        // The buffer is larger than all earlier reads, so they were not truncated.
         all->passed[POINT_TRUNCATED][DIRECTION_REQUEST] -= its->cut;
         its->most = length;
         its->cut = 0;
@@ -312,7 +319,7 @@ int sends(__u64 *arguments) {
         all->passed[POINT_SEND_FAILED][DIRECTION_REPLY]++;
         return 0;
     }
-    // UDP_SEGMENT as an option of the socket; not where it is given with the call.
+    // UDP_SEGMENT as a socket option. UDP_SEGMENT as a control message of the call is not visible.
     struct udp_sock *udp = (void *)socket;
     __u32 size = BPF_CORE_READ(udp, gso_size);
     __u32 length = result;
@@ -320,7 +327,7 @@ int sends(__u64 *arguments) {
     return 0;
 }
 
-// At a tracepoint that user space passes by itself, to see what the call of a program takes that does nothing.
+// An empty program, to measure the cost of a call. User space triggers the tracepoint itself.
 SEC("tp_btf/task_rename")
 int nothing(void *context) {
     (void)context;

@@ -1,4 +1,5 @@
-// What drops.bpf.c and trace/src/drops/seen/program.rs agree on, and the kernel's structures.
+// Definitions that drops.bpf.c shares with program.rs and count.rs of trace/src/drops/seen, and the
+// kernel structures that drops.bpf.c reads.
 
 #pragma once
 
@@ -6,10 +7,10 @@
 
 #define MSG_ERRQUEUE 0x2000
 #define EAGAIN 11
-// Its index in every network namespace (include/net/flow.h).
+// Interface index of lo in every network namespace (LOOPBACK_IFINDEX, include/net/flow.h).
 #define LOOPBACK 1
 
-// In the order of `Point` in trace/src/drops/seen/count.rs.
+// Points that packets pass, in the order of `POINTS` in trace/src/drops/seen/count.rs.
 enum point {
     POINT_RECEIVED,
     POINT_DELIVERED,
@@ -24,7 +25,7 @@ enum point {
     POINTS,
 };
 
-// In the order of `Origin`.
+// In the order of `PacketOrigin` in count.rs.
 enum origin {
     ORIGIN_LOCAL,
     ORIGIN_RECEIVED,
@@ -37,7 +38,8 @@ enum direction {
     DIRECTIONS,
 };
 
-// Of netfilter (include/uapi/linux/netfilter.h), and in front of it; in the order of trace/src/drops/seen/count.rs.
+// Netfilter hooks (include/uapi/linux/netfilter.h), in the order of `HOOKS` in count.rs.
+// HOOK_INGRESS is any hook before the IP layer.
 enum hook {
     HOOK_NONE,
     HOOK_INGRESS,
@@ -111,7 +113,7 @@ struct sk_buff {
     __u16 transport_header;
     __u16 network_header;
     __u16 mac_header;
-    // An offset on machines of 64 bits.
+    // Offset from `head` on 64-bit kernels.
     unsigned int end;
     unsigned char *head;
     unsigned char *data;
@@ -127,7 +129,8 @@ struct dst_entry {
     short error;
 } __attribute__((preserve_access_index));
 
-// Where it is a module, the kernel's own types lack these, and ports are taken as they are.
+// If nf_conntrack is a module, the kernel's BTF lacks these structures. Then the programs use only
+// the ports in the packet.
 union nf_conntrack_man_proto {
     __be16 all;
 } __attribute__((preserve_access_index));
@@ -155,12 +158,13 @@ struct nf_conn {
 } __attribute__((preserve_access_index));
 
 // Set before the programs are loaded.
-// Inode of the network namespace; zero: all.
+// Inode of the network namespace; 0: all network namespaces.
 const volatile __u32 network = 0;
-// Whether there are ports; a bit a port.
+// 0: count all UDP ports. 1: count only `ports`, which has one bit per port.
 const volatile __u32 some_ports = 0;
 const volatile __u8 ports[8192] = {};
-// 4, 6, or 0 for no peer, and its address as on the wire.
+// 4 or 6: count only packets from or to the address `peer` of this IP version. 0: no peer. The
+// address is in network byte order; an IPv4 address is in peer[0].
 const volatile __u32 peer_version = 0;
 const volatile __u32 peer[4] = {};
 

@@ -1,17 +1,18 @@
-// What a socket buffer holds, wherever in the kernel it is met.
+// Parses the packet in a socket buffer, at any point of the kernel's network stack.
 
 #pragma once
 
 #include "drops.h"
 
-// Not UDP over IP, or not asked for.
+// Not UDP over IP, not from or to the peer, or headers outside the linear part.
 #define PACKET_OTHER 0
 #define PACKET_OURS 1
-// A fragment but the first.
+// An IPv4 UDP fragment other than the first, which has no ports.
 #define PACKET_FRAGMENT 2
-// Its ports are behind extension headers or not in the linear part.
+// Ports not read: IPv6 with extension headers, or IPv4 with options and ports outside the linear
+// part.
 #define PACKET_UNPARSED 3
-// UDP over IP of other ports.
+// UDP over IP, neither port in `ports`.
 #define PACKET_UNASKED 4
 
 struct address {
@@ -20,9 +21,9 @@ struct address {
 
 struct packet {
     __u32 direction;
-    // Of those asked for.
+    // The server's port, in host byte order; 0 if all ports are counted.
     __u16 port;
-    // Its ports were others when it came (NAT), so that it was not counted then.
+    // NAT rewrote ports that are not in `ports`, so `received` did not count the packet.
     __u16 is_new;
     struct address destination;
 };
@@ -32,11 +33,11 @@ struct udp_ports {
     __be16 destination;
 };
 
-// Where a packet is that is thrown away.
+// Network namespace (inode) and device (interface index) of a dropped packet; 0 if unknown.
 struct place {
     __u32 network;
     __u32 device;
-    // Made on this host, and on its way out.
+    // Sent by a socket of this network namespace, and not received since.
     __u32 is_local;
 };
 
@@ -46,14 +47,15 @@ INLINE __u64 datagrams(struct sk_buff *skb) {
     if (!size)
         return 1;
     __u32 segments = BPF_CORE_READ(shared, gso_segs);
-    // Not told where the packet came from a guest (SKB_GSO_DODGY).
+    // gso_segs is 0 if the packet came from a guest (SKB_GSO_DODGY).
     if (!segments)
         segments = (skb->len + size - 1) / size;
     return segments ? segments : 1;
 }
 
-// While it waits in a socket, a datagram has its length where its device was (dev_scratch of include/linux/skbuff.h). Before
-// protocols see it, one that came by veth still has the socket of its sender, of another network namespace.
+// While a datagram waits in a socket, dev_scratch (include/linux/skbuff.h) overwrites `dev` with
+// its length, so `dev` is a pointer only if its top byte is 0xff. A packet that came by veth keeps
+// the sender's socket, of another network namespace, until the IP layer receives the packet.
 INLINE void locate(struct sk_buff *skb, struct place *place) {
     __u64 device = 0;
     __u32 sender = 0;
@@ -73,14 +75,15 @@ INLINE void locate(struct sk_buff *skb, struct place *place) {
     place->is_local = sender && !came_by && sender == place->network;
 }
 
-// Of the route that it has: bit 0 says whether that is counted (include/linux/skbuff.h).
+// The error of the packet's route; 0 without a route. Bit 0 of _skb_refdst (SKB_DST_NOREF,
+// include/linux/skbuff.h) marks a route without a reference and is not part of the pointer.
 INLINE int route_error(struct sk_buff *skb) {
     struct dst_entry *route = (void *)(skb->_skb_refdst & ~1UL);
     return route ? BPF_CORE_READ(route, error) : 0;
 }
 
-// Where the network header may be, as an offset, each 0 if it is not known: what is set may be left over from before, or not
-// yet be set, so that each is tried.
+// One of three possible offsets of the network header from `head`; 0 if it is unknown. A header
+// offset in the socket buffer may be stale or not yet set, so `look` tries all three.
 INLINE __u32 candidate(struct sk_buff *skb, int number, __u32 data) {
     if (number == 0)
         return BPF_CORE_READ(skb, network_header);
@@ -90,8 +93,9 @@ INLINE __u32 candidate(struct sk_buff *skb, int number, __u32 data) {
     return link == 0xffff ? 0 : link + ETH_HLEN;
 }
 
-// Where a packet is that netfilter may have thrown away; its hooks are told apart by what the kernel does between them
-// (ip_rcv, ip_forward, ip_output and __ip_local_out of net/ipv4, their like of net/ipv6, and net/bridge; Linux 6.18).
+// The hook that a packet was at if netfilter dropped it. Hooks differ by the socket buffer's
+// fields, which the kernel changes between hooks (ip_rcv, ip_forward, ip_output and __ip_local_out
+// of net/ipv4, the same functions of net/ipv6, and net/bridge; Linux 6.18).
 INLINE __u32 hook(struct sk_buff *skb, const struct place *place) {
     struct dst_entry *route = (void *)(skb->_skb_refdst & ~1UL);
     if (place->is_local)
@@ -110,8 +114,8 @@ INLINE int is_peer(__u32 version, const __be32 *address) {
     return 1;
 }
 
-// Whether these ports are asked for, and which way the packet goes. Where both are a server's, as with NTP, it is requests
-// that come and replies that go.
+// Sets direction and port of a packet with a port in `ports`. If both ports are in `ports`, as with
+// NTP, incoming packets are requests and outgoing packets are replies.
 INLINE int judge(const struct udp_ports *found, __u32 outgoing, struct packet *packet) {
     if (!some_ports) {
         packet->direction = outgoing ? DIRECTION_REPLY : DIRECTION_REQUEST;
@@ -127,7 +131,7 @@ INLINE int judge(const struct udp_ports *found, __u32 outgoing, struct packet *p
     return PACKET_OURS;
 }
 
-// -1 if it is none.
+// Returns -1 if `at` is not an IPv4 header. `space`: bytes from `at` to the end of the linear part.
 INLINE int look4(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     struct {
         struct ipv4 ip;
@@ -152,7 +156,7 @@ INLINE int look4(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     return judge(&found.ports, outgoing, packet);
 }
 
-// -1 if it is none.
+// Like look4, for IPv6.
 INLINE int look6(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     struct {
         struct ipv6 ip;
@@ -180,14 +184,15 @@ INLINE int look6(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     return judge(&found.ports, outgoing, packet);
 }
 
-// Where what is looked at begins, as an offset. A difference of 64 bits: verifiers take no other of pointers.
+// Offset of `data` from `head`. The verifier rejects a 32-bit subtraction of pointers, so inline
+// assembly keeps the subtraction at 64 bits.
 INLINE __u32 data_offset(struct sk_buff *skb) {
     __u64 data = (__u64)skb->data, head = (__u64)skb->head;
     asm volatile("%0 -= %1" : "+r"(data) : "r"(head));
     return data;
 }
 
-// Where the network header is known to be, as an offset.
+// `offset`: the known offset of the network header from `head`.
 INLINE int look_at(struct sk_buff *skb, __u32 offset, __u32 outgoing, struct packet *packet) {
     __u16 protocol = skb->protocol;
     __u32 tail = data_offset(skb) + skb->len - skb->data_len;
@@ -199,8 +204,10 @@ INLINE int look_at(struct sk_buff *skb, __u32 offset, __u32 outgoing, struct pac
     return what < 0 ? PACKET_OTHER : what;
 }
 
-// With the ports that it came with, where NAT gave it others (include/net/netfilter/nf_conntrack.h, Linux 5.15 to 6.18).
+// If NAT rewrote the packet, also compares the ports before NAT, which the conntrack entry has
+// (include/net/netfilter/nf_conntrack.h, Linux 5.15 to 6.18).
 INLINE int translated(struct sk_buff *skb, int what, __u32 outgoing, struct packet *packet) {
+    // IPS_SRC_NAT and IPS_DST_NAT.
     const unsigned long nat = 1 << 4 | 1 << 5;
     if (!some_ports || (what != PACKET_OURS && what != PACKET_UNASKED) || !skb->_nfct ||
         !bpf_core_type_exists(struct nf_conn))
@@ -210,7 +217,7 @@ INLINE int translated(struct sk_buff *skb, int what, __u32 outgoing, struct pack
         return what;
     struct udp_ports came;
     struct packet before = {};
-    // IP_CT_IS_REPLY and above.
+    // IP_CT_IS_REPLY or above: a packet in the reply direction.
     if ((skb->_nfct & 7) >= 3) {
         came.source = BPF_CORE_READ(flow, tuplehash[1].tuple.src.u.all);
         came.destination = BPF_CORE_READ(flow, tuplehash[1].tuple.dst.u.all);
@@ -232,10 +239,10 @@ INLINE int look_translated(struct sk_buff *skb, __u32 offset, __u32 outgoing, st
     return translated(skb, look_at(skb, offset, outgoing, packet), outgoing, packet);
 }
 
-// Wherever it is met: of what is thrown away.
+// For dropped packets, which may be anywhere in the stack: finds the network header.
 INLINE int look(struct sk_buff *skb, __u32 outgoing, struct packet *packet) {
     __u16 protocol = bpf_ntohs(BPF_CORE_READ(skb, protocol));
-    // It is not set yet in what was made here and has not been sent.
+    // The protocol is 0 in packets of this host that have not reached __ip_local_out.
     if (protocol && protocol != ETH_P_IP && protocol != ETH_P_IPV6 && protocol != ETH_P_8021Q &&
         protocol != ETH_P_8021AD)
         return PACKET_OTHER;

@@ -1,8 +1,9 @@
-// Counts the requests and replies of each client of a server's UDP ports, before and after a change, so that a client that
-// is not answered any more is seen. Looks at addresses and ports of packets alone, and changes nothing.
+// Counts the requests and replies of each client of a server's UDP ports, before and after a
+// change, to find clients that get no replies any more. Can measure reply times. Reads only IP and
+// UDP headers, and changes nothing.
 //
-// The tracepoints are those of include/trace/events/net.h, Linux 5.10 to 6.18: netif_receive_skb, with the data at the network
-// header, which is not noted yet; and net_dev_queue, with it noted.
+// Tracepoints (include/trace/events/net.h, Linux 5.10 to 6.18): at netif_receive_skb, skb->data is
+// at the network header and skb->network_header is not set yet. At net_dev_queue, it is set.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -24,15 +25,15 @@ struct sk_buff {
     __be16 protocol;
 } __attribute__((preserve_access_index));
 
-// Set before the programs are loaded: inode of the network namespace, and a bit a port.
+// Set before the programs are loaded. Inode of the network namespace, and one bit per server port.
 const volatile __u32 network = 0;
 const volatile __u8 ports[8192] = {};
-// A reply later than this after its request is slow; 0: none is.
+// A reply that takes longer than this (us) is slow; 0: no reply is slow.
 const volatile __u32 slow_us = 0;
-// Whether replies are timed.
+// 1: measure reply times.
 const volatile __u8 times_wanted = 0;
 
-// 0 before the change, 1 after it.
+// 0 before the change, 1 after the change.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -46,14 +47,15 @@ struct client {
     __u16 server;
 };
 
-// By phase. What the table has no room for is not looked at.
+// Arrays are indexed by phase. Clients that do not fit into the map are not counted.
 struct flow {
     __u32 requests[2];
     __u32 replies[2];
     // Requests since the last reply.
     __u32 waiting;
-    // When the oldest of them came, in units of 1024 ns, and how many replies to such were timed and slow.
+    // Arrival of the oldest of these requests, in units of 1024 ns.
     __u32 asked;
+    // Replies whose time was measured, and how many of them were slow.
     __u32 timed;
     __u32 slow;
 };
@@ -65,7 +67,7 @@ struct {
     __type(value, struct flow);
 } flows SEC(".maps");
 
-// Times from the oldest request without a reply to the next reply.
+// Replies by wait_class(). The time is from the oldest request without a reply to the next reply.
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, WAIT_CLASSES);
@@ -110,7 +112,7 @@ INLINE void count(const struct client *client, int is_reply) {
     }
 }
 
-// `at` is the network header.
+// `at`: the network header.
 INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) {
     struct client client = {};
     __be16 found[2];

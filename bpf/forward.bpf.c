@@ -1,7 +1,8 @@
-// Forwards IPv4 packets by the kernel's routing table before the network stack: from XDP, or from tc at the ingress of an
-// interface. What cannot be forwarded so, such as a packet whose neighbour is not resolved yet, goes on to the stack.
+// Forwards IPv4 packets with the kernel's routing table before the network stack: at XDP, or at the
+// tc ingress of an interface. Passes all other packets to the stack, for example packets whose
+// neighbour is not resolved yet.
 //
-// `ip link` and `tc` load these programs by their section; they have no maps.
+// `ip link` and `tc` load these programs by section name. The programs have no maps.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -15,7 +16,7 @@
 
 #define AF_INET 2
 
-// The interface to leave by, after rewriting addresses and TTL; 0 if the stack has to decide.
+// Rewrites MAC addresses and TTL, and returns the output interface; 0 to pass to the stack.
 INLINE __u32 route(void *context, void *data, void *end, __u32 from) {
     struct ethhdr *frame = data;
     struct iphdr *ip = data + sizeof(*frame);
@@ -32,7 +33,7 @@ INLINE __u32 route(void *context, void *data, void *end, __u32 from) {
     };
     if (bpf_fib_lookup(context, &way, sizeof(way), 0) != BPF_FIB_LKUP_RET_SUCCESS)
         return 0;
-    // RFC 1624: the checksum without the TTL that is taken off.
+    // RFC 1624: update the checksum for a TTL that is smaller by 1.
     __u32 check = ip->check + bpf_htons(0x0100);
     ip->check = check + (check >= 0xffff);
     ip->ttl--;
@@ -55,7 +56,7 @@ int tc_to_wire(struct __sk_buff *packet) {
     return to ? bpf_redirect(to, 0) : TC_ACT_OK;
 }
 
-// Straight into the far end of a veth pair, in another network namespace (Linux 5.10).
+// Redirects to the peer of a veth interface, in another network namespace (Linux 5.10).
 SEC("tc/container")
 int tc_to_container(struct __sk_buff *packet) {
     void *data = (void *)(long)packet->data, *end = (void *)(long)packet->data_end;

@@ -1,10 +1,13 @@
-// Refuses requests for a server's ports where they arrive, once as many were admitted as may wait for its workers. Whatever
-// is not for its port and addresses, is no UDP, tagged or a fragment passes, and so does everything once no worker took
-// anything for a while. Attached by a link that the server's process holds, and gone with that.
+// Drops requests to a server in XDP, once as many admitted requests wait as its workers allow.
+// Packets to other ports or addresses pass, and so do packets that are not UDP, have a VLAN tag or
+// an IPv6 extension header, or are IPv4 fragments. If no worker takes a request for `open_after`
+// after a refusal, everything passes. The server's process holds the link, so the program is
+// detached when the process ends.
 //
-// The workers say how many may be admitted in all (`granted`), so that what is left is all they have to agree on. Where
-// packets that were admitted got lost, they raise it when they find nothing waiting. How many may wait at once (`limit`)
-// follows the rate at which they take requests, so that it stands for a time (engine/src/overload/credit.rs).
+// Workers set the total number of requests that may be admitted (`granted`), so the room left is
+// `granted` minus `admitted`. If admitted packets are lost, workers raise `granted` when no request
+// waits. Workers derive the number of requests that may wait (`limit`) from the rate at which they
+// take requests, so that it stands for a waiting time (engine/src/overload/credit.rs).
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -18,35 +21,36 @@
 
 #define INLINE static __always_inline
 
-// Set before loading. What of it the program shares with engine/src/overload/guard.rs has the same names there.
-const volatile __u16 port;         // as on the wire; 0 where several are served
-const volatile __u8 any_address;   // what `guard_addresses` has, else the one of `address`
-const volatile __u32 address[4];   // as on the wire; IPv4 in the last word, before it 0xffff
+// Set before loading, by these names (engine/src/overload/guard.rs).
+const volatile __u16 port;         // network byte order; 0 if the server has several ports
+const volatile __u8 any_address;   // 1: match `guard_addresses`; 0: match `address`
+const volatile __u32 address[4];   // network byte order; IPv4 as an IPv4-mapped IPv6 address
 const volatile __u64 open_after;   // nanoseconds
-const volatile __u8 fair;          // whether heavy sources may fill only half
-const volatile __u64 v4_mask;      // of an address in the host's order
-const volatile __u64 v6_mask;      // of its upper half in the host's order
-const volatile __u64 seed;         // of the hash; odd
+const volatile __u8 fair;          // whether heavy sources may fill only half of `limit`
+const volatile __u64 v4_mask;      // mask of a source address, host byte order
+const volatile __u64 v6_mask;      // mask of its upper 64 bits, host byte order
+const volatile __u64 seed;         // random seed of the hash, odd
 
-// Lines that different CPUs write are apart.
+// The fields up to `admitted` are mapped by workers (engine/src/sys/guard.rs). The padding keeps
+// fields that different CPUs write in separate cache lines.
 struct state {
-    __u64 granted; // by workers
-    __u64 limit;   // how many may wait, by workers
-    __u64 taken;   // by workers
+    __u64 granted; // total of requests that may be admitted; written by workers
+    __u64 limit;   // requests that may wait; written by workers
+    __u64 taken;   // total of requests that workers took
     __u64 apart_1[13];
     __u64 admitted;
     __u64 apart_2[15];
-    // Since when, and at how many taken, requests are refused.
+    // `taken` at the first refusal since a worker took requests, and the refusal's time in ns.
     __u64 refused_at;
     __u64 refused_since;
     __u64 apart_3[14];
-    // Of the windows in which sources are compared.
-    __u64 began;
-    __u64 window;
-    __u64 sources;      // seen in this one
-    __u64 packets;      // admitted in this one
-    __u64 last_sources; // as the last one ended
-    __u64 last_packets; // the same, and half of those before
+    // Windows in which sources are compared.
+    __u64 began;        // start of the window, ns
+    __u64 window;       // number of the window
+    __u64 sources;      // different sources admitted in this window, estimated
+    __u64 packets;      // requests admitted in this window
+    __u64 last_sources; // `sources` at the end of the last window
+    __u64 last_packets; // `packets` at the end of the last window, plus half of the value before
     __u64 apart_4[10];
 };
 
@@ -61,8 +65,8 @@ struct {
 struct counts {
     __u64 admitted;
     __u64 refused;
-    __u64 over_share; // also refused
-    __u64 opened;     // let through since no worker took any
+    __u64 over_share; // over the share of their source; also in `refused` or `opened`
+    __u64 opened;     // passed because no worker took a request for `open_after`
 };
 
 struct {
@@ -72,7 +76,7 @@ struct {
     __type(value, struct counts);
 } guard_counts SEC(".maps");
 
-// Local addresses, IPv4 ones mapped, and a port, where a wildcard or several addresses are served.
+// Local addresses (IPv4-mapped) with port, for a server on a wildcard or several addresses.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 1024);
@@ -80,8 +84,9 @@ struct {
     __uint(value_size, 1);
 } guard_addresses SEC(".maps");
 
-// A count-min sketch of what each source was admitted: two rows of cells, a window in the upper half of each and a count
-// in the lower. A count is halved with each window that passes.
+// A count-min sketch of requests admitted per source: two rows of cells. The upper 32 bits of a
+// cell are the window of its last change, the lower 32 bits a count. Each window that passes halves
+// the count.
 #define ROW 4096
 #define ROW_BITS 12
 
@@ -92,21 +97,22 @@ struct {
     __type(value, __u64);
 } guard_sketch SEC(".maps");
 
-// How long a window lasts at least, and at most, in nanoseconds; as in engine/src/overload/shares.rs.
+// Length of a window in nanoseconds: minimum, and length after which it ends with any number of
+// requests. As in engine/src/overload/shares.rs.
 #define WINDOW 10000000
 #define LONGEST_WINDOW 1000000000
 
-// How many requests at least show who is heavy; more where more may wait.
+// Fewest requests in a window that show which sources are heavy; `limit` if that is larger.
 #define ENOUGH 256
 
-// The first two are a key of `guard_addresses`.
+// The first two fields are the key of `guard_addresses`.
 struct request {
     __u32 to[4];
     __u32 port;
     __u64 source;
 };
 
-// Whether it is a request to the port, and if so for whom and by whom.
+// Whether the packet is UDP to the port. Sets destination, port and source if so.
 INLINE int parse(struct xdp_md *context, struct request *request) {
     void *at = (void *)(long)context->data;
     void *end = (void *)(long)context->data_end;
@@ -121,7 +127,7 @@ INLINE int parse(struct xdp_md *context, struct request *request) {
 
         if (at + sizeof(*ip) > end)
             return 0;
-        // A fragment has an offset or more to come.
+        // 0x3fff: a fragment has an offset or the flag "more fragments".
         if (ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(0x3fff) || ip->ihl < 5)
             return 0;
         at += ip->ihl * 4;
@@ -156,8 +162,9 @@ INLINE int is_ours(struct request *request) {
            request->to[0] == address[0];
 }
 
-// Ends a window that is over, on one CPU, once enough were admitted in it. While workers do not run, no more are than may wait,
-// and by the clock alone who was heavy would be forgotten.
+// Ends the window after its minimum length, if enough requests were admitted. The compare-and-swap
+// lets one CPU do it. While workers do not run, at most `limit` requests are admitted. If windows
+// ended by time alone, the counts of heavy sources would fade meanwhile.
 INLINE void turn(struct state *state, __u64 now) {
     __u64 began = state->began, passed = now - began, limit = state->limit;
     __u64 enough = limit > ENOUGH ? limit : ENOUGH;
@@ -193,7 +200,7 @@ INLINE int drop(struct state *state, struct counts *counts, __u64 now) {
         state->refused_at = taken;
         state->refused_since = now;
     } else if ((__s64)(now - state->refused_since) > (__s64)open_after) {
-        // The workers are gone or stuck: the stack decides.
+        // The workers ended or are stuck: pass the packet to the stack.
         counts->opened++;
         return XDP_PASS;
     }
@@ -230,7 +237,8 @@ INLINE int admit_fairly(struct state *state, struct counts *counts, __u64 source
         packets = state->last_packets / 2 + state->packets;
         sources = state->last_sources > state->sources ? state->last_sources : state->sources;
         mean = packets / (sources ? sources : 1);
-        // The last eighth is for newcomers: who has all, since nobody else came, would else keep them out, and so unseen.
+        // The last eighth of `limit` is for new sources. A source that was alone has all requests
+        // so far. It would otherwise keep new sources out, and these would never be counted.
         if ((count > mean + mean / 4 && count > packets / 32) || (left <= limit / 8 && count > packets / 2)) {
             counts->over_share++;
             return drop(state, counts, now);
@@ -261,7 +269,7 @@ int linerate_guard(struct xdp_md *context) {
         return XDP_PASS;
     granted = *(volatile __u64 *)&state->granted;
     room = granted - *(volatile __u64 *)&state->admitted;
-    // As coarse as a tick of the kernel, but twenty times as fast.
+    // Resolution: one tick of the kernel. About 20 times faster than bpf_ktime_get_ns.
     now = bpf_ktime_get_coarse_ns();
     if (room <= 0)
         return drop(state, counts, now);

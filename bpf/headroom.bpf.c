@@ -1,25 +1,31 @@
-// CPU time of one UDP service by the number of datagrams that were handled together: what a batch takes less as it grows shows
-// what a datagram takes when batches are full. Looks at nothing of a datagram's content, and changes nothing.
+// Measures the CPU time of one UDP service by batch size, which is the number of datagrams handled
+// together. The time per datagram falls as batches grow, which shows the time per datagram in full
+// batches. The programs read no payload and change nothing.
 //
-// A CPU's busy period begins when a thread of the service runs, or with a softirq before, and ends when the last of these threads
-// sleeps: other processes are as idle time. Each period has softirq time with the datagrams that came, and other time with
-// the datagrams that were read. A thread's batch is what it does from one sleep to the next.
+// A busy period of a CPU begins when a thread of the service runs, or with a softirq before it. It
+// ends when a service thread sleeps and no other service thread runs next. Time of other processes
+// is excluded. A period is one batch of NET_RX and NET_TX time, for the datagrams that arrived, and
+// one batch of the other time (including other softirqs), for the datagrams that were read. A batch
+// of a thread is its work from one sleep to the next.
 //
-// The tracepoints are those of include/trace/events/irq.h, sched.h and sock.h, Linux 6.3 to 6.18.
+// Tracepoints, Linux 6.3 to 6.18: include/trace/events/irq.h, sched.h and sock.h.
 
 #include <linux/bpf.h>
 #include <linux/in.h>
 
 #include "kernel.h"
 
-// Longer pauses between softirqs outside of the service's threads end a period, and so do longer ones until such a thread runs.
+// While no service thread runs, a period ends with its last softirq if the next softirq begins more
+// than PAUSE_NS later, or if the next scheduler switch comes more than WAKE_NS later. Shorter
+// pauses belong to the period, also if the CPU is idle.
 #define PAUSE_NS 3000
 #define WAKE_NS 20000
 
-// Processes of a priority this much lower give way to the service: nine times the weight (sched_prio_to_weight).
+// Processes with a static priority this much lower yield to the service, whose scheduler weight is
+// nine times theirs (sched_prio_to_weight).
 #define LOWER_PRIORITY 10
 
-// A longer busy period, and a longer batch of a thread, is counted in parts.
+// Busy periods and thread batches that last longer are counted in parts.
 #define LONGEST_NS 10000000
 
 struct task_struct {
@@ -49,48 +55,51 @@ struct sock {
     int sk_rcvbuf;
 } __attribute__((preserve_access_index));
 
-// Set before the programs are loaded: inode of the network namespace, and the port.
+// Set before the programs are loaded: inode of the network namespace, and port in host byte order.
 const volatile __u32 network = 0;
 const volatile __u16 port = 0;
 
-// Batches by their number of datagrams: each up to 15, then four classes each octave. trace/src/headroom/program.rs reads
-// all that follows.
+// Size classes of batches: one per number of datagrams up to 15, then four per octave.
+// trace/src/headroom/program.rs decodes the structs that follow.
 #define CLASSES 56
 
 struct batches {
     __u64 batches;
     __u64 packets;
     __u64 ns;
-    // Runs of these programs, which took a part of the time.
+    // Program runs within `ns`.
     __u64 runs;
 };
 
 struct cpu {
     __u64 softirq_ns;
     __u64 service_ns;
-    // Other processes, and of these those that give way.
+    // Time of other processes, and the part of processes that yield (LOWER_PRIORITY).
     __u64 other_ns;
     __u64 yielding_ns;
     __u64 arrivals;
     __u64 reads;
-    // Of every 64th datagram that came: how many, what they took of a socket's buffer, and the smallest buffer.
+    // Of the 1st, 65th, 129th ... arrival in each busy period: their number, the sum of their
+    // truesize, and the smallest sk_rcvbuf, in bytes.
     __u64 sized;
     __u64 truesize;
     __u64 buffer;
     struct batches softirq[CLASSES];
     struct batches service[CLASSES];
-    // Of the busy period; a begin of zero: there is none.
+    // The busy period: its begin (zero if there is none), its NET_RX and NET_TX time, and its time
+    // of other processes. Then the begin of the running softirq, the end of the last softirq, and
+    // the time of all softirqs so far.
     __u64 begin;
     __u64 period_softirq;
     __u64 period_other;
     __u64 softirq_begin;
     __u64 softirq_end;
     __u64 all_softirq;
-    // Of the thread that runs: when it began, and the softirq time then, of all and of the period.
+    // The running thread's turn: its begin, and all_softirq and period_softirq at that time.
     __u64 turn_begin;
     __u64 turn_all_softirq;
     __u64 turn_softirq;
-    // Whether it is of the service; whether one of these waits for the CPU.
+    // Whether the running thread belongs to the service, and whether a service thread is preempted.
     __u32 is_inside;
     __u32 is_preempted;
     __u32 priority;
@@ -108,14 +117,14 @@ struct {
     __type(value, struct cpu);
 } cpus SEC(".maps");
 
-// Threads of processes that read the port's datagrams.
+// A thread of a process that reads datagrams of the port.
 struct thread {
     __u32 tgid;
     __u32 is_reader;
     __u64 comm[2];
     __u64 ns;
     __u64 reads;
-    // Since it slept.
+    // Since its last sleep.
     __u64 batch_ns;
     __u64 batch_reads;
     __u64 batch_runs;
@@ -130,7 +139,7 @@ struct {
     __type(value, struct thread);
 } threads SEC(".maps");
 
-// What a thread begins as: more than fits on a program's stack.
+// The initial value of a thread, which is larger than the stack of a BPF program.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -233,7 +242,7 @@ int softirq_ends(void *arguments) {
     return 0;
 }
 
-// The turn of a thread of the service ends; whether it sleeps.
+// Ends the turn of a service thread. Returns whether the thread sleeps.
 INLINE int turn_ends(struct cpu *cpu, struct task_struct *task, __u64 now, int sleeps) {
     struct thread *thread = known_thread(task->pid);
     if (!thread)
@@ -257,12 +266,12 @@ INLINE int turn_ends(struct cpu *cpu, struct task_struct *task, __u64 now, int s
     return sleeps;
 }
 
-// The turn of another thread ends.
+// Ends the turn of a thread outside of the service.
 INLINE void other_turn_ends(struct cpu *cpu, struct task_struct *task, __u64 now) {
     __u64 own = difference(now - cpu->turn_begin, cpu->all_softirq - cpu->turn_all_softirq);
     __u64 from = cpu->begin > cpu->turn_begin ? cpu->begin : cpu->turn_begin;
     __u64 in_period = difference(now - from, cpu->period_softirq - cpu->turn_softirq);
-    // A thread of NAPI does the work of a softirq.
+    // A NAPI thread does the work of NET_RX, so its time counts as softirq time.
     if (task->comm[0] == 'n' && task->comm[1] == 'a' && task->comm[2] == 'p' && task->comm[4] == '/') {
         if (!cpu->begin)
             cpu->begin = cpu->turn_begin;
@@ -358,7 +367,7 @@ int reads(__u64 *arguments) {
     return 0;
 }
 
-// For trace/src/call.rs.
+// An empty program. trace/src/call.rs triggers it to measure the call overhead.
 SEC("tp_btf/task_rename")
 int nothing(void *arguments) {
     (void)arguments;

@@ -1,4 +1,5 @@
-// Kernel structures and packet headers that several programs read. The loader resolves the offsets in kernel structures.
+// Kernel structures, packet headers and functions that several programs use. The loader resolves
+// the offsets in kernel structures (CO-RE).
 
 #pragma once
 
@@ -11,7 +12,7 @@
 
 #define MSG_PEEK 2
 
-// Of enum in include/linux/interrupt.h.
+// Softirq numbers (enum in include/linux/interrupt.h).
 #define NET_TX_SOFTIRQ 2
 #define NET_RX_SOFTIRQ 3
 
@@ -49,12 +50,13 @@ struct ipv6 {
     __be32 destination[4];
 };
 
-// Whether a set with one bit per port contains a port.
+// `ports` has one bit per port.
 INLINE int contains_port(const volatile __u8 *ports, __u16 port) {
     return ports[port >> 3] >> (port & 7) & 1;
 }
 
-// Times by length, eight classes each octave, as host/src/landing/waits.rs reads them. A unit is 1024 ns.
+// Histogram of wait times and reply times, in units of 1024 ns: one class per unit below 16 units,
+// eight classes per octave above. host/src/delivery/waits.rs converts classes back to times.
 #define WAIT_CLASSES 256
 
 INLINE __u32 wait_class(__u32 units) {

@@ -1,12 +1,15 @@
-// Load: makes requests of live frames, and takes, matches and times their replies.
+// Load generator: creates requests, and receives, matches and times their replies.
 //
-// `send` runs once a frame under BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, `receive` on the interface, `sent` on
-// the tracepoints that tell what became of frames. A page's content is whatever its last holder left there
-// (net/bpf/test_run.c, xdp_test_run_init_page is called for new pages only), so `send` writes every byte anew.
+// `send` runs once per frame under BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES. `receive` is
+// attached to the interface. `sent` and `not_redirected` count frames that did not leave, from
+// tracepoints. The kernel initializes a page only when the page is new (net/bpf/test_run.c,
+// xdp_test_run_init_page). A recycled page has its last user's bytes, so `send` writes every byte.
 //
-// A call for live frames makes a page pool, which lives on for a second or more while frames are in sockets' buffers, and
-// there can be 65535 (net/core/page_pool.c, net/core/xdp.c): calls for a few frames every tick would use them up.
-// `send_clone` is for these. It runs under BPF_PROG_TEST_RUN for a socket buffer and sends clones of it.
+// Each call for live frames creates a page pool. The pool exists for a second or more while its
+// frames wait in receive buffers of sockets (net/core/page_pool.c), and at most 65533 pools can
+// exist (net/core/xdp.c, MEM_ID_MAX). Calls for a few frames per tick would use them up. For such
+// calls there is `send_clone`, which runs under BPF_PROG_TEST_RUN for a socket buffer and sends
+// clones of the buffer.
 #include "load_maps.h"
 #include "load_receive.h"
 #include "load_send.h"
@@ -25,11 +28,12 @@ int send(struct xdp_md *ctx) {
     }
     if (make(ctx, 0, row))
         return XDP_DROP;
-    // Out of the interface that the frame claims to come from (net/bpf/test_run.c, xdp_test_run_batch).
+    // The kernel redirects the frame to the ingress interface of the context (net/bpf/test_run.c,
+    // xdp_test_run_batch).
     return XDP_TX;
 }
 
-// What a run of `send_clone` works on.
+// Argument of `clone_one`.
 struct run {
     struct __sk_buff *ctx;
     struct row *row;
@@ -41,7 +45,8 @@ static long clone_one(__u32 index, struct run *run) {
     if (make(run->ctx, 1, row))
         return 0;
     int result = bpf_clone_redirect(run->ctx, settings.interface, 0);
-    // A qdisc drops and says so in either way; that of a link that is down (noop_qdisc) says NET_XMIT_CN.
+    // A qdisc returns either code for a drop. The noop_qdisc of a link that is down returns
+    // NET_XMIT_CN.
     if (result == NET_XMIT_DROP || result == NET_XMIT_CN)
         row->refused++;
     else if (result < 0)
@@ -49,8 +54,9 @@ static long clone_one(__u32 index, struct run *run) {
     return 0;
 }
 
-// Many requests in one run: softirqs run after each run (Linux 6.18, net/bpf/test_run.c, bpf_test_run), so the far end of a
-// veth pair receives them as one batch, as it does live frames, and not one by one.
+// Sends many requests per run, because softirqs run after each run (Linux 6.18,
+// net/bpf/test_run.c, bpf_test_run). The peer of a veth then receives the requests as one batch,
+// like live frames, and not one by one.
 SEC("classifier")
 int send_clone(struct __sk_buff *ctx) {
     __u32 cpu = bpf_get_smp_processor_id();
@@ -71,7 +77,7 @@ int receive(struct xdp_md *ctx) {
         return XDP_PASS;
     __u16 type = *(const __u16 *)(data + 12);
     const __u8 *ip = data + ETH_HLEN;
-    // The tag may have been taken out by the NIC.
+    // The NIC may have stripped the VLAN tag.
     if (type == bpf_htons(ETH_P_8021Q)) {
         type = *(const __u16 *)(data + 16);
         ip += VLAN_BYTES;
@@ -104,14 +110,15 @@ int receive(struct xdp_md *ctx) {
     return XDP_DROP;
 }
 
-// The row of the thread that is in a call to send, if this is one of its frames.
+// The row of this CPU if the current task is its sending thread; otherwise 0.
 INLINE struct row *sender(void) {
     __u32 cpu = bpf_get_smp_processor_id();
     struct row *row = bpf_map_lookup_elem(&rows, &cpu);
     return row && row->thread && row->thread == (__u32)bpf_get_current_pid_tgid() ? row : 0;
 }
 
-// xdp:xdp_devmap_xmit: (from_dev, to_dev, sent, drops, err). Only our frames come from the interface they leave by.
+// xdp:xdp_devmap_xmit: (from_dev, to_dev, sent, drops, err). from_dev == to_dev holds only for
+// frames of `send`.
 SEC("raw_tp/xdp_devmap_xmit")
 int sent(struct bpf_raw_tracepoint_args *ctx) {
     struct row *row = sender();
@@ -125,8 +132,10 @@ int sent(struct bpf_raw_tracepoint_args *ctx) {
     return 0;
 }
 
-// xdp:xdp_redirect_err: (dev, prog, tgt, err, map_type, map_id, index). The far end of a veth pair may poll its queue within our
-// call, and fail to redirect to a server's socket: that is a request lost there, and by a map, which ours never are.
+// xdp:xdp_redirect_err: (dev, prog, tgt, err, map_type, map_id, index). The peer of a veth may poll
+// its receive queue during the sender's call, and fail to redirect a request to a server's AF_XDP
+// socket. That request is lost at the server, and the event has the type of the server's map.
+// Frames of `send` are redirected without a map.
 SEC("raw_tp/xdp_redirect_err")
 int not_redirected(struct bpf_raw_tracepoint_args *ctx) {
     struct row *row = sender();
@@ -135,5 +144,5 @@ int not_redirected(struct bpf_raw_tracepoint_args *ctx) {
     return 0;
 }
 
-// No helper that is called asks for a GPL one.
+// No helper that is called is GPL-only.
 char _license[] SEC("license") = "MIT OR Apache-2.0";

@@ -1,4 +1,5 @@
-// The load program's maps, and what sending and receiving have in common: words, checksums, where headers are.
+// Maps of the load program, and functions for both sending and receiving: loads and stores,
+// checksums, header offsets.
 #ifndef LINERATE_LOAD_MAPS_H
 #define LINERATE_LOAD_MAPS_H
 
@@ -17,16 +18,16 @@
 
 #define INLINE static __always_inline
 
-// net/ethernet's own, but not for user space.
+// VLAN_HLEN of include/linux/if_vlan.h, which the UAPI headers lack.
 #define VLAN_BYTES 4
 #define MAGIC 0x4c4e5201u
-// What `serve echo` makes of it in a reply (networks/src/echo.rs).
+// Replaces MAGIC in a reply of `serve echo` (networks/src/echo.rs).
 #define REPLY_MAGIC 0x6c6e7201u
 #define HEADER_BYTES 40
 #define LOOK_EVERY 8
 #define TRUNCATED 0x80
 
-// linux/icmp.h and linux/icmpv6.h, which include what only hosts have.
+// From linux/icmp.h and linux/icmpv6.h, which include headers that the BPF target lacks.
 #define ICMP_DEST_UNREACH 3
 #define ICMP_PORT_UNREACH 3
 #define ICMPV6_DEST_UNREACH 1
@@ -51,7 +52,7 @@ struct {
     __uint(max_entries, 1);
 } flows SEC(".maps");
 
-// Flow numbers plus one by a hash of their addresses and ports; 0 is free.
+// Hash table with linear probing, by addresses and ports. Value: flow number plus one; 0 if free.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(map_flags, BPF_F_MMAPABLE);
@@ -60,7 +61,8 @@ struct {
     __uint(max_entries, 1);
 } tuples SEC(".maps");
 
-// Echo: a bit a request in view, set when it is answered. Else: twice the time it was meant to leave, plus that bit.
+// Echo: one bit per request in view, set when the request is answered. Otherwise one word per
+// request: its intended time in ns, shifted left by 1, with that bit as bit 0.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __type(key, __u32);
@@ -81,19 +83,19 @@ struct {
     __uint(max_entries, 4096);
 } verdicts SEC(".maps");
 
-// Loads and stores of packet bytes at any alignment; the verifier allows them where the CPU does.
+// Loads and stores of packet bytes at any alignment. The verifier accepts them if the CPU does.
 INLINE __u64 get64(const void *at) { return *(const __u64 *)at; }
 INLINE __u32 get32(const void *at) { return *(const __u32 *)at; }
 INLINE void put64(void *at, __u64 value) { *(volatile __u64 *)at = value; }
 INLINE void put32(void *at, __u32 value) { *(volatile __u32 *)at = value; }
 INLINE void put16(void *at, __u16 value) { *(volatile __u16 *)at = value; }
 
-// Volatile, or the compiler takes it for the zeroes it is before user space has filled it.
+// Volatile, because user space fills `fill` before loading and the compiler would assume zeros.
 INLINE __u64 fill64(__u32 at) { return *(const volatile __u64 *)(fill + at); }
 
 INLINE __u64 add64(__u64 sum, __u64 words) { return sum + (__u32)words + (words >> 32); }
 
-// RFC 1071, up to the complement.
+// RFC 1071 checksum without the final complement.
 INLINE __u16 fold(__u64 sum) {
     sum = (sum & 0xffffffff) + (sum >> 32);
     sum = (sum & 0xffff) + (sum >> 16);
@@ -107,7 +109,7 @@ INLINE __u16 udp_checksum(__u64 sum) {
     return checksum ? checksum : 0xffff;
 }
 
-// A step of the chain in header.rs.
+// One step of the checksum chain of load/src/header.rs.
 INLINE __u32 step(__u32 state, __u32 word) {
     state = (state ^ word) * 0x85ebca6b;
     return state << 15 | state >> 17;
@@ -121,7 +123,7 @@ INLINE __u32 udp_offset(void) {
 }
 INLINE __u32 payload_offset(void) { return udp_offset() + sizeof(struct udphdr); }
 
-// How many tags there are, less one.
+// Number of different tags, minus one.
 INLINE __u64 tag_mask(void) { return settings.tag_bytes >= 8 ? ~0ull : (1ull << 8 * settings.tag_bytes) - 1; }
 
 #endif

@@ -1,26 +1,25 @@
-// How the load program knows, judges and counts a reply.
+// Receiving in the load program: matches, checks and counts replies.
 #ifndef LINERATE_LOAD_RECEIVE_H
 #define LINERATE_LOAD_RECEIVE_H
 
 #include "load_maps.h"
 
-// A datagram's way, as it came.
+// A received datagram. Addresses are in network byte order; an IPv4 address is in the first word.
 struct datagram {
     __u64 source[2];
     __u64 destination[2];
-    __u32 ports; // as in the header
-    __u32 length; // of the payload
 };
 
-// Where the addresses of a flow's own frames are, and where its ports.
+// Offset of the source address in a flow's frames.
 INLINE __u32 address_offset(void) { return ip_offset() + (settings.ipv6 ? 8 : 12); }
 
+// Must agree with tuple_place in load/src/generator/xdp/program.rs.
 INLINE __u32 tuple_hash(__u32 ours, __u32 theirs, __u32 ports) {
     __u32 hash = (ours ^ bpf_htonl(theirs) ^ ports * 0x9e3779b1u) * settings.tuple_factor;
     return hash ^ hash >> 15;
 }
 
-// Whether a flow sends from `ours` to `theirs`; `ports` are as a request has them.
+// Whether a flow sends from `ours` to `theirs`. `ports` are in the order of a request's UDP header.
 INLINE int is_flow(const struct flow *flow, const __u64 *ours, const __u64 *theirs, __u32 ports) {
     const __u8 *at = flow->head + address_offset();
     if (get32(flow->head + udp_offset()) != ports)
@@ -31,7 +30,7 @@ INLINE int is_flow(const struct flow *flow, const __u64 *ours, const __u64 *thei
     return get32(at) == (__u32)ours[0] && get32(at + 4) == (__u32)theirs[0];
 }
 
-// The flow that sends requests so, and its number.
+// The flow whose requests have these addresses and ports, and its number; 0 if there is none.
 INLINE struct flow *find(const __u64 *ours, const __u64 *theirs, __u32 ports, __u32 *number) {
     __u32 at = settings.ipv6 ? tuple_hash(ours[1] >> 32, theirs[1] >> 32, ports)
                              : tuple_hash(ours[0], theirs[0], ports);
@@ -48,7 +47,7 @@ INLINE struct flow *find(const __u64 *ours, const __u64 *theirs, __u32 ports, __
     return 0;
 }
 
-// Which of the buckets holds a latency: 128 an octave.
+// The bucket of a latency in ns. Must agree with bucket in load/src/generator/xdp/slot.rs.
 INLINE __u32 bucket(__u64 value) {
     if (value > LONGEST_NS)
         value = LONGEST_NS;
@@ -64,7 +63,7 @@ INLINE __u32 bucket(__u64 value) {
     return (shift << SUB_BITS) + (value >> shift);
 }
 
-// A first reply: how long it took, and where it counts.
+// Records the latency of the first reply to a request, and counts the reply.
 INLINE void note_answer(struct row *row, struct flow *flow, __u64 sequence, __u64 intended, __u64 now) {
     __u64 latency = now > intended ? now - intended : 0;
     __u32 segment = intended < row->half ? 0 : intended < row->last_quarter ? 1 : 2;
@@ -120,9 +119,10 @@ INLINE void take_echo(struct row *row, struct flow *flow, __u32 number, const __
     }
     __u64 run = bpf_be64_to_cpu(get64(payload + 8));
     if (length != settings.payload) {
-        // A stranger's body cannot be summed here; one of another run is taken for intact.
+        // The checksum of a body of another length cannot be computed here. If the run differs, the
+        // body is assumed to be intact.
         if (run != settings.run)
-            row->foreign++;
+            row->unsolicited++;
         else
             row->corrupt++;
         return;
@@ -135,7 +135,7 @@ INLINE void take_echo(struct row *row, struct flow *flow, __u32 number, const __
     __u64 sequence = bpf_be64_to_cpu(get64(payload + 24));
     __u64 intended = bpf_be64_to_cpu(get64(payload + 32));
     __u64 epoch_and_flow = bpf_be64_to_cpu(get64(payload + 16));
-    // What the flow's requests begin with in this slot has been added up before.
+    // flow->state already covers body, magic, run, epoch and flow number of this slot's requests.
     int ours = run == settings.run && get64(payload + 16) == get64(flow->head + HEAD_BYTES - 8);
     __u32 state = flow->state;
     if (!ours)
@@ -147,7 +147,7 @@ INLINE void take_echo(struct row *row, struct flow *flow, __u32 number, const __
     }
     __u32 epoch = epoch_and_flow >> 32;
     if (!ours && (run != settings.run || (__u32)epoch_and_flow != number || epoch > row->epoch)) {
-        row->foreign++;
+        row->unsolicited++;
         return;
     }
     __u64 next = flow->next;
@@ -156,10 +156,10 @@ INLINE void take_echo(struct row *row, struct flow *flow, __u32 number, const __
         return;
     }
     if (sequence >= next) {
-        row->foreign++;
+        row->unsolicited++;
         return;
     }
-    // A word is forgotten as a whole, so the oldest ones of the view are out of it already.
+    // `forget` clears 64 bits at once, so bits of the oldest 64 requests may be cleared already.
     if (next - sequence > settings.view - 64) {
         row->late++;
         return;
@@ -177,7 +177,7 @@ INLINE void take_echo(struct row *row, struct flow *flow, __u32 number, const __
     note_answer(row, flow, sequence, intended, bpf_ktime_get_ns());
 }
 
-// Hands a reply to user space to judge.
+// Passes a reply to user space, which verifies it.
 INLINE void hand_over(struct xdp_md *ctx, struct row *row, __u32 number, __u64 sequence, __u64 intended, __u64 now,
                       __u32 offset, __u32 length) {
     if (length < 1 || length > REQUEST_BYTES) {
@@ -214,7 +214,7 @@ INLINE __u64 get_tag(const __u8 *at) {
     return bpf_be64_to_cpu(get64(at));
 }
 
-// Whether every byte that is known is as it must be.
+// Whether all bytes with known values have these values.
 INLINE int has_marks(const __u8 *payload, const __u8 *end) {
     for (__u32 i = 0; i < MARKS && i < settings.mark_count; i++) {
         const __u8 *at = payload + settings.marks[i].offset;
@@ -234,9 +234,9 @@ INLINE void take_exchange(struct xdp_md *ctx, struct row *row, struct flow *flow
     __u64 next = flow->next;
     __u64 behind = (next - 1 + flow->salt - get_tag(tag_at)) & tag_mask();
     if (behind >= next) {
-        // Never sent. So few tags cannot tell that from one long ago.
+        // The flow has not sent this tag. Tags of 1 or 2 bytes repeat soon, so the tag may be old.
         if (settings.tag_bytes >= 4)
-            row->foreign++;
+            row->unsolicited++;
         else
             row->late++;
         return;
@@ -266,7 +266,8 @@ INLINE void take_exchange(struct xdp_md *ctx, struct row *row, struct flow *flow
         hand_over(ctx, row, number, sequence, old >> 1, now, payload - (const __u8 *)(long)ctx->data, length);
 }
 
-// The addresses and ports of a datagram whose IP header is at `at`; what follows it, or none if it is not plain UDP.
+// Reads the addresses of the IP header at `at`. Returns the end of the header, or 0 if the packet
+// has another protocol, IPv4 options or an IPv6 extension header, or is an IPv4 fragment.
 INLINE const __u8 *read_ip(const __u8 *at, const __u8 *end, __u8 protocol, struct datagram *datagram) {
     if (settings.ipv6) {
         const struct ipv6hdr *ip = (const void *)at;
@@ -288,7 +289,8 @@ INLINE const __u8 *read_ip(const __u8 *at, const __u8 *end, __u8 protocol, struc
     return (const void *)(ip + 1);
 }
 
-// Counts a port unreachable message about a flow's request. It is passed on like all that is not a reply.
+// Counts a port unreachable message for a request of a flow. The caller passes the message to the
+// stack, like all packets that are not replies.
 INLINE void note_icmp(struct row *row, const __u8 *ip, const __u8 *end) {
     struct datagram outer, inner;
     const __u8 *icmp = read_ip(ip, end, settings.ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP, &outer);

@@ -1,10 +1,11 @@
-// How the load program makes a request.
+// Sending in the load program: creates requests.
 #ifndef LINERATE_LOAD_SEND_H
 #define LINERATE_LOAD_SEND_H
 
 #include "load_maps.h"
 
-// What became of requests that did not leave. Errors are those of asm-generic/errno.h, NET_XMIT_DROP is linux/netdevice.h's.
+// Results for requests that did not leave: errors of asm-generic/errno-base.h and errno.h, and
+// NET_XMIT codes of include/linux/netdevice.h.
 #define ENETDOWN 100
 #define EMSGSIZE 90
 #define ENXIO 6
@@ -21,7 +22,7 @@ INLINE void note_error(struct row *row, int error, __u64 count) {
         row->failed += count;
 }
 
-// When the next request is meant to leave.
+// Returns the intended time of the next request, and advances the schedule.
 INLINE __u64 schedule(struct row *row) {
     if (row->clocked) {
         if (!row->looks) {
@@ -50,7 +51,8 @@ INLINE void copy_head(__u8 *data, const struct flow *flow) {
             put64(data + at, get64(flow->head + at));
 }
 
-// Forgets what was answered a whole view ago, a word at a time.
+// Echo: at every 64th sequence, clears the word of answered bits that the next 64 requests use.
+// The word was that of the requests one view earlier.
 INLINE void forget(__u32 number, __u64 sequence) {
     if (sequence % 64)
         return;
@@ -60,7 +62,8 @@ INLINE void forget(__u32 number, __u64 sequence) {
         *word = 0;
 }
 
-// What a request is made in, a frame or a socket buffer: `clone` is a constant, so that one of the two is compiled.
+// Start and end of the packet data of a frame or, with `clone`, a socket buffer. `clone` is a
+// constant after inlining, so the compiler keeps one branch.
 INLINE __u8 *beginning(void *ctx, int clone) {
     return clone ? (void *)(long)((struct __sk_buff *)ctx)->data : (void *)(long)((struct xdp_md *)ctx)->data;
 }
@@ -68,7 +71,8 @@ INLINE __u8 *ending(void *ctx, int clone) {
     return clone ? (void *)(long)((struct __sk_buff *)ctx)->data_end : (void *)(long)((struct xdp_md *)ctx)->data_end;
 }
 
-// Makes room for so much payload, and the bytes ours: the last clone may still share them.
+// Sets the payload to `length` bytes. bpf_skb_pull_data also makes the bytes of a socket buffer
+// private, because the last clone may still share them.
 INLINE int make_room(void *ctx, int clone, __u32 length) {
     if (clone) {
         __u32 bytes = payload_offset() + length;
@@ -95,7 +99,8 @@ INLINE int send_echo(void *ctx, int clone, struct flow *flow, __u32 number, __u6
     __u64 sequence = flow->next++;
     forget(number, sequence);
     __u32 state = step64(step64(flow->state, sequence), when);
-    // Magic, run, epoch and flow are in the page already, but perhaps not as they were.
+    // A recycled page contains magic, run, epoch and flow number already, but its last user may
+    // have changed them.
     put64(payload, bpf_htonl(MAGIC) | (__u64)bpf_htonl(state) << 32);
     put64(payload + 8, bpf_cpu_to_be64(settings.run));
     put64(payload + 16, get64(flow->head + HEAD_BYTES - 8));
@@ -122,7 +127,7 @@ INLINE int send_echo(void *ctx, int clone, struct flow *flow, __u32 number, __u6
     return 0;
 }
 
-// The lengths that vary, and the checksum of the IPv4 header that goes with them.
+// Writes the IP and UDP lengths, and the IPv4 header checksum.
 INLINE void put_lengths(__u8 *data, const struct flow *flow, __u32 length) {
     __u8 *ip = data + ip_offset();
     __u16 udp = bpf_htons(length + sizeof(struct udphdr));
@@ -136,7 +141,7 @@ INLINE void put_lengths(__u8 *data, const struct flow *flow, __u32 length) {
     put16(data + udp_offset() + 4, udp);
 }
 
-// Writes a tag, and returns what it adds to the checksum.
+// Writes a tag, and returns its one's complement sum for the UDP checksum.
 INLINE __u64 put_tag(__u8 *at, __u64 tag) {
     __u64 sum = 0;
     if (settings.tag_bytes == 1) {
@@ -154,7 +159,7 @@ INLINE __u64 put_tag(__u8 *at, __u64 tag) {
         sum = add64(0, words);
     }
     sum = fold(sum);
-    // At an odd place its bytes are the other halves of their words.
+    // At an odd offset, each byte is the other half of a 16-bit word of the checksum.
     return settings.tag_request % 2 ? (__u16)(sum << 8 | sum >> 8) : sum;
 }
 
@@ -166,7 +171,7 @@ INLINE int send_exchange(void *ctx, int clone, struct row *row, struct flow *flo
     } else {
         which = row->turn;
         row->turn += row->turn_step;
-        // The step is less than the count.
+        // One subtraction is enough, because turn_step is less than request_count.
         if (row->turn >= settings.request_count)
             row->turn -= settings.request_count;
     }
@@ -182,7 +187,7 @@ INLINE int send_exchange(void *ctx, int clone, struct row *row, struct flow *flo
     if (data + HEAD_BYTES <= end) {
         copy_head(data, flow);
     } else {
-        // A short frame: the head's last words would reach beyond it.
+        // The frame is shorter than HEAD_BYTES: copy only the headers.
         if (data + payload_offset() > end)
             return -1;
         __u32 at = 0;
@@ -215,7 +220,7 @@ INLINE int send_exchange(void *ctx, int clone, struct row *row, struct flow *flo
     return 0;
 }
 
-// Makes the next request in a frame or a socket buffer.
+// Creates the next request in a frame or a socket buffer. Returns 0 on success.
 INLINE int make(void *ctx, int clone, struct row *row) {
     __u32 number = row->flow;
     struct flow *flow = bpf_map_lookup_elem(&flows, &number);
@@ -232,7 +237,7 @@ INLINE int make(void *ctx, int clone, struct row *row) {
     return failed;
 }
 
-// Begins a tick, if it is time; returns whether it began.
+// Begins the next tick if its time has come. Returns whether it began.
 INLINE int begin_tick(struct row *row) {
     __u64 now = bpf_ktime_get_ns();
     if (now < row->next_tick)
@@ -246,7 +251,8 @@ INLINE int begin_tick(struct row *row) {
     return 1;
 }
 
-// Whether the next request is to leave now: in the tick after its time, or, after a hold-up, not much faster than the schedule.
+// Whether the next request should leave now: in the first tick after its intended time, or, after a
+// delay, as soon as the quota of a tick allows.
 INLINE int is_due(struct row *row) {
     if (row->sent >= row->share)
         return 0;
@@ -261,7 +267,7 @@ INLINE int is_due(struct row *row) {
     return 1;
 }
 
-// Counts the frames that leave with a batch.
+// Counts the requests created in a batch of program runs. `made`: whether this run creates one.
 INLINE void note_batch(struct row *row, int made) {
     row->made_of += made;
     if (++row->run_over < BATCH)

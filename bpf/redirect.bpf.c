@@ -1,6 +1,7 @@
-// Hands the datagrams of one UDP address to one socket, whichever other sockets are bound to it, or only those that come from
-// one address and port. Attached to a network namespace for a moment: before a socket joins the group of another, or to ask
-// one socket of a group.
+// Delivers the datagrams of one UDP address to one socket, even if other sockets are bound to the
+// address. Can be limited to datagrams from one address and port. Attached to a network namespace
+// for a short time: while a second socket binds the address to create a reuseport group, or to
+// probe one socket of a group.
 //
 // Program type sk_lookup: Linux 5.9 (bpf_sk_lookup of include/linux/filter.h).
 
@@ -20,13 +21,14 @@ struct {
     __uint(value_size, sizeof(__u32));
 } redirect_socket SEC(".maps");
 
-// Set before the program is loaded. A port of 0 is any; an address of zeros, too.
+// Set before the program is loaded. Ports are in host byte order, addresses in network byte order,
+// an IPv4 address in the first word. A from_port of 0 and an address of zeros match any.
 const volatile __u16 local_port = 0;
 const volatile __u16 from_port = 0;
 const volatile __u32 local_address[4] = {};
 const volatile __u32 from_address[4] = {};
 
-// Whether an end of a packet (local or remote) has this address.
+// Whether the local or remote end of a packet has this address.
 #define HAS(packet, end, address)                                                                                      \
     (!((address)[0] | (address)[1] | (address)[2] | (address)[3]) ||                                                   \
      ((packet)->end##_ip4 == (address)[0] && (packet)->family == AF_INET) ||                                           \
@@ -52,7 +54,7 @@ int linerate_redirect(struct bpf_sk_lookup *packet) {
     socket = bpf_map_lookup_elem(&redirect_socket, &zero);
     if (!socket)
         return SK_PASS;
-    // Of another family, it is left to the kernel.
+    // Fails if the socket cannot receive this address family. Then the kernel selects the socket.
     bpf_sk_assign(packet, socket, BPF_SK_LOOKUP_F_NO_REUSEPORT);
     bpf_sk_release(socket);
     return SK_PASS;

@@ -1,6 +1,6 @@
-// UDP services of known behaviour that run where frames arrive: `reflect` returns each request by XDP_TX, `sink` counts
-// and drops it. Both leave everything else alone. Checksums stay right: swapping addresses and ports does not change
-// their sum, and a damaged byte is made up for.
+// UDP services of known behavior in XDP: `reflect` returns each request with XDP_TX, `sink` counts
+// and drops each request. Both pass all other packets. Checksums stay valid: swapping addresses and
+// ports does not change the sum, and `damage` corrects the checksum.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -12,13 +12,13 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-// Set before loading; 0 is none.
-const volatile __u16 served_port;      // the destination port served; any if 0
-const volatile __u32 shortest_payload; // bytes; shorter datagrams are left alone
+// Set before loading; 0 disables a setting.
+const volatile __u16 served_port;      // destination port, host byte order; 0: any port
+const volatile __u32 shortest_payload; // bytes; shorter datagrams pass
 const volatile __u64 drop_every;
 const volatile __u64 corrupt_every;
 
-// What was done on each CPU. The order is that of `Account` in the loader.
+// Counters of a CPU, in the order of XdpService::account (testkit/src/reflector/xdp.rs).
 struct account {
     __u64 received;
     __u64 answered;
@@ -38,12 +38,12 @@ struct vlan_header {
     __be16 protocol;
 };
 
-// In words, so that it is copied in words.
+// 16-bit words, so that the compiler copies words and not bytes.
 struct mac {
     __u16 words[3];
 };
 
-// A datagram that is served.
+// A request.
 struct datagram {
     struct mac *target;
     struct mac *source;
@@ -53,7 +53,7 @@ struct datagram {
 };
 
 static __always_inline int is_ipv4_udp(struct iphdr *ip) {
-    // No options, and no fragment: neither an offset nor more to come.
+    // No options and not a fragment: 0x3fff is the offset and the flag "more fragments".
     return ip->version == 4 && ip->ihl == 5 && ip->protocol == IPPROTO_UDP &&
            !(ip->frag_off & bpf_htons(0x3fff));
 }
@@ -121,8 +121,9 @@ static __always_inline void turn_round(struct datagram *found) {
     found->udp->dest = port;
 }
 
-// Changes a word of the payload, which one differs from request to request, and the checksum with it (RFC 1624), so that
-// the damage arrives. Returns whether there was a whole word.
+// Changes one bit in a 16-bit word of the payload and corrects the checksum (RFC 1624), so that the
+// stack of the receiver does not drop the datagram. The word differs between requests. Returns 0 if
+// there is no whole word.
 static __always_inline int damage(struct xdp_md *context, struct udphdr *udp, __u64 number) {
     void *end = (void *)(long)context->data_end;
     __u32 words = (bpf_ntohs(udp->len) - sizeof(*udp)) / 2;
@@ -132,7 +133,7 @@ static __always_inline int damage(struct xdp_md *context, struct udphdr *udp, __
 
     if (words == 0)
         return 0;
-    turn = (turn % words) & 0x3fff; // the verifier takes no offset beyond 0xffff
+    turn = (turn % words) & 0x3fff; // the verifier rejects offsets above 0xffff
     word = (__be16 *)(udp + 1) + turn;
     if ((void *)(word + 1) > end)
         return 0;

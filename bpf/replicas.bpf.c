@@ -1,8 +1,9 @@
-// Lets several copies of a server bind one port: sets SO_REUSEPORT on their sockets before the kernel takes the port, and
-// reports what they bind. Attached to the control group of the copies.
+// Lets several copies of a server bind one port: sets SO_REUSEPORT on their sockets before the
+// kernel assigns the port, and reports each bind(2). Attached to the control group of the copies.
 //
-// bpf_setsockopt of SO_REUSEPORT in a program of bind4 and bind6: Linux 6.1 (sol_socket_sockopt of net/core/filter.c).
-// Sockets that the kernel is to give any port (port 0) are left alone, so that clients in the same server keep theirs.
+// bpf_setsockopt of SO_REUSEPORT in bind4 and bind6 programs: Linux 6.1 (sol_socket_sockopt of
+// net/core/filter.c). Sockets that bind port 0 (any port) do not get the option, so that client
+// sockets of the same server do not share a port.
 
 #include <linux/bpf.h>
 #include <linux/in.h>
@@ -18,31 +19,31 @@
 #define AF_INET 2
 #define AF_INET6 10
 
-// As host/src/bind_hooks.rs reads them.
+// Values of `kind`, as in host/src/bind_hooks.rs: bind(2) was called; the socket has its port.
 #define ASKED 0
 #define BOUND 1
 
 struct bind_event {
-    // Of the socket.
+    // Socket cookie.
     __u64 cookie;
-    // Of the process, as the inode of its directory.
+    // Control group of the process, as the inode of its directory.
     __u64 cgroup;
     __u32 pid;
     __u32 uid;
     __u8 kind;
     __u8 protocol;
     __u8 family;
-    // Whether SO_REUSEPORT was set here.
+    // 1: this program set SO_REUSEPORT. Only in ASKED.
     __u8 shared;
     __u32 port;
-    // What bpf_setsockopt returned.
+    // Return value of bpf_setsockopt: 0 or a negative errno. Only in ASKED.
     __s32 error;
-    // Only of BOUND.
+    // Only in BOUND.
     __u32 address[4];
     __u32 padding;
 };
 
-// Set before the programs are loaded: the one port to share; 0 for all.
+// Set before the programs are loaded: the only port to share; 0: every port.
 const volatile __u16 shared_port = 0;
 
 struct {
@@ -97,7 +98,8 @@ int linerate_bind6(struct bpf_sock_addr *context) {
     return share(context);
 }
 
-// The port is taken now. A socket that was to get any port is left out here, too, because its first event is missing.
+// The socket has its port now. Sockets that bound port 0 are reported, too, but user space ignores
+// them because they have no ASKED event.
 SEC("cgroup/post_bind4")
 int linerate_post_bind4(struct bpf_sock *socket) {
     struct bind_event *bound = event(BOUND);

@@ -1,5 +1,6 @@
-// Tells of each UDP socket and each TCP listener that is in a reuseport group its place there, and what chooses the socket:
-// the kernel tells nobody else. Reads kernel memory and changes nothing.
+// BPF iterators that report each UDP socket and TCP listener in a reuseport group: its index in the
+// group, and how the group selects a socket. The kernel has no other interface that reports this.
+// They read kernel memory and change nothing.
 
 #include <linux/bpf.h>
 #include <linux/filter.h>
@@ -7,10 +8,10 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
-// Of the program that chooses, so many instructions are looked at for one that loads the CPU.
+// A classic program is searched for a load of the CPU number in this number of instructions.
 #define INSTRUCTIONS 32
 
-// In larger groups a socket's place is not told.
+// A socket with this index in its group or a higher one is reported with NO_PLACE.
 #define MEMBERS 512
 
 #define NO_PLACE 0xffffffff
@@ -27,18 +28,18 @@ enum chooser {
     CHOOSER_EXTENDED = 3,
 };
 
-// As host/src/stage/socket/chooser.rs reads it.
+// As host/src/reuseport.rs reads it.
 struct member {
     __u64 cookie;
     __u32 place;
     __u32 members;
     __u32 chooser;
-    // Of an extended program: its number, and its name with zeros after it.
+    // Only with CHOOSER_EXTENDED: ID of the program, and its name, padded with zeros.
     __u32 program;
     char name[NAME_BYTES];
 };
 
-// Of the kernel's own structures, what is read; where it lies in them is settled when the program is loaded.
+// Fields of kernel structures. The loader resolves their offsets (CO-RE).
 struct seq_file;
 
 struct bpf_iter_meta {
@@ -102,8 +103,8 @@ static __always_inline __u32 chooser(struct bpf_prog *program) {
         return CHOOSER_HASH;
     if (BPF_CORE_READ(program, type) == BPF_PROG_TYPE_SK_REUSEPORT)
         return CHOOSER_EXTENDED;
-    // A classic program is kept as it was written (bpf_prog_store_orig_filter of net/core/filter.c); without that it is a
-    // socket filter of the extended kind.
+    // The kernel keeps the original instructions of a classic program (bpf_prog_store_orig_filter
+    // of net/core/filter.c). A program without them is an eBPF socket filter.
     classic = BPF_CORE_READ(program, orig_prog);
     if (!classic)
         return CHOOSER_EXTENDED;
@@ -163,7 +164,8 @@ SEC("iter/tcp")
 int reuseport_tcp(struct bpf_iter__tcp *context) {
     struct sock_common *socket = context->sk_common;
 
-    // Others need not be whole sockets, and are no business of a group.
+    // TCP sockets in other states are in no reuseport group, and may not be full sockets (request
+    // or time-wait sockets).
     if (socket && BPF_CORE_READ(socket, skc_state) == LISTENING)
         tell(context->meta, (struct sock *)socket);
     return 0;

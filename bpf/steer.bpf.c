@@ -1,28 +1,32 @@
-// Gives each packet of a reuseport group to a socket that is meant for the CPU it is processed on. Attached by
-// SO_ATTACH_REUSEPORT_EBPF to a group of sockets that another process has; it and its maps live as long as the group, or
-// until it is detached. It drops nothing: where no socket of its choice is there, the kernel goes by the hash.
+// Selects a socket of a reuseport group for each packet: one that the table assigns to the CPU that
+// processes the packet. The program is attached by SO_ATTACH_REUSEPORT_EBPF to a group of another
+// process. The program and its maps exist until it is detached or the group ends. It drops no
+// packets: if it selects no socket, the kernel selects one by hash.
 
 #include <linux/bpf.h>
 
 #include <bpf/bpf_helpers.h>
 
-// So many sockets of a CPU are tried, where those before have gone.
+// Most sockets of a CPU that are tried per packet. The next one is tried if a socket is closed.
 #define TRIES 64
 
 #define FIRST_MASK 0xffffffff
 
-// An entry of a table. Those of the numbers of CPUs say where a CPU's sockets stand, the others which they are.
+// An entry of a table. The entry at the index of a CPU refers to the entries of the CPU's sockets,
+// which follow the entries of all CPUs.
 struct entry {
-    // The socket's cookie, for who reads the table; 0 in a CPU's own entry.
+    // Socket entry: the cookie, which only user space reads. CPU entry: 0.
     __u64 cookie;
-    // Of a CPU: the first of its sockets' entries, and above 32 bits how many. Of a socket: its place in steer_sockets.
+    // CPU entry: index of its first socket entry, and their number in the upper 32 bits.
+    // Socket entry: index in steer_sockets.
     __u64 place;
 };
 
-// The names of maps, as host/src/setting/steering/program.rs knows them by. How many entries, it says when it loads this.
+// host/src/setting/steering/program.rs finds the maps by name. At load it sets the number of
+// entries of steer_sockets, steer_chosen, steer_ids and steer_flows.
 
-// A socket that is closed leaves by itself (bpf_sk_reuseport_detach of kernel/bpf/reuseport_array.c). Values of 8 bytes, so
-// that user space can ask for cookies.
+// The kernel removes a socket that is closed (bpf_sk_reuseport_detach of
+// kernel/bpf/reuseport_array.c). Values have 8 bytes, so that user space can read socket cookies.
 struct {
     __uint(type, BPF_MAP_TYPE_REUSEPORT_SOCKARRAY);
     __uint(max_entries, 1);
@@ -30,7 +34,7 @@ struct {
     __uint(value_size, sizeof(__u64));
 } steer_sockets SEC(".maps");
 
-// The one table in force. A table is never changed, but replaced by another: a packet sees the one or the other.
+// The active table. Tables are not changed but replaced, so a packet sees the old or the new one.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
     __uint(max_entries, 1);
@@ -45,7 +49,7 @@ struct {
         });
 } steer_tables SEC(".maps");
 
-// Packets by the place of the socket that got them.
+// Packets per socket, by the socket's index in steer_sockets.
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
@@ -53,7 +57,7 @@ struct {
     __type(value, __u64);
 } steer_chosen SEC(".maps");
 
-// Packets that were left to the kernel's hash.
+// Packets without a selected socket, for which the kernel uses its hash.
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
@@ -61,7 +65,7 @@ struct {
     __type(value, __u64);
 } steer_hashed SEC(".maps");
 
-// Connection IDs of QUIC have up to 20 bytes (RFC 9000, 17.2).
+// Maximum length of a QUIC connection ID (RFC 9000, 17.2).
 #define ID_BYTES 20
 
 struct connection_id {
@@ -69,11 +73,12 @@ struct connection_id {
     __u8 bytes[ID_BYTES];
 };
 
-// Set before the program is loaded: whether clients are followed by QUIC connection IDs. The next three maps have one entry
-// otherwise.
+// Set before loading: whether QUIC connection IDs select the socket. If 0, steer_ids and
+// steer_flows have one entry each.
 const volatile __u8 follow_ids = 0;
 
-// The place of the socket whose server chose an ID, or whose client did before it knew that.
+// From a connection ID to the index of its socket in steer_sockets. The server chose the ID, or the
+// client did before it knew the server's ID.
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 1);
@@ -81,7 +86,7 @@ struct {
     __type(value, __u32);
 } steer_ids SEC(".maps");
 
-// The same by the hash of a client's address and port.
+// The same from the kernel's hash of the packet's addresses and ports.
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 1);
@@ -89,7 +94,7 @@ struct {
     __type(value, __u32);
 } steer_flows SEC(".maps");
 
-// A bit for each length of IDs that servers chose: a short header does not tell it.
+// Bit n: servers chose IDs of n bytes. A short header does not contain the length of its ID.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -104,7 +109,8 @@ static __always_inline void count(void *counters, __u32 place) {
         ++*counter;
 }
 
-// Whether a socket of the CPU's was selected, and its place. Those of a flow go to one of them, as long as it is there.
+// Selects one of the CPU's sockets by the packet's hash, so that a flow keeps its socket; the next
+// one if that socket is closed. Returns whether one was selected, and its index.
 static __always_inline int select(struct sk_reuseport_md *packet, void *table, __u32 cpu, __u32 *chosen) {
     struct entry *row = bpf_map_lookup_elem(table, &cpu), *socket;
     __u32 first, members, turn, at, place, i;
@@ -143,7 +149,7 @@ static __always_inline int select_place(struct sk_reuseport_md *packet, const __
     return 1;
 }
 
-// Reads an ID that begins at this byte of the payload, which follows the UDP header.
+// Reads an ID at offset `at` of the UDP payload. The packet data begins at the 8-byte UDP header.
 static __always_inline int read_id(struct sk_reuseport_md *packet, __u32 at, __u32 length, struct connection_id *id) {
     __builtin_memset(id, 0, sizeof(*id));
     id->length = length;
@@ -152,8 +158,9 @@ static __always_inline int read_id(struct sk_reuseport_md *packet, __u32 at, __u
     return !bpf_skb_load_bytes(packet, 8 + at, id->bytes, length);
 }
 
-// A long header carries the ID's length. Its first ID is the client's choice, and goes where the flow goes. A later one that is
-// not known on a known flow is the choice of the server there.
+// A long header contains the length of the ID (payload byte 5). The first ID of a flow is the
+// client's choice, and is assigned to the flow's socket. A later, unknown ID on a known flow is the
+// choice of that socket's server.
 static __always_inline int follow_long(struct sk_reuseport_md *packet, void *table, __u32 cpu) {
     struct connection_id id = {};
     __u32 zero = 0, hash = packet->hash, place = 0, *flow, *lengths;
@@ -210,7 +217,8 @@ int linerate_steer(struct sk_reuseport_md *packet) {
         selected = follow_short(packet, table, cpu);
     if (!selected)
         count(&steer_hashed, zero);
-    // With no socket selected, the kernel goes by the hash (reuseport_select_sock of net/core/sock_reuseport.c).
+    // If no socket is selected, the kernel uses the hash (reuseport_select_sock of
+    // net/core/sock_reuseport.c).
     return SK_PASS;
 }
 

@@ -1,6 +1,6 @@
-// Gives the requests of a server to its AF_XDP sockets: unicast UDP to one of its ports at one of its addresses, in one
-// piece, from an address that can be answered. Everything else passes to the stack as if this were not there, and so does
-// a request for whose queue nobody has a socket (any more).
+// Redirects a server's requests to its AF_XDP sockets: unfragmented unicast UDP to one of its
+// addresses and ports, from an address that can be answered. All other packets pass to the stack
+// unchanged, and so do requests on a receive queue that has no AF_XDP socket in the map.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -14,8 +14,8 @@
 
 #define TARGETS 64
 
-// A port at an address; IPv4 addresses are in the first word, the others are zero. The layout is that of `Target` in the
-// loader.
+// An address and port. An IPv4 address is in the first word, and the other words are zero. The
+// loader writes this layout (encode in engine/src/backend/xdp/program.rs).
 struct target {
     __be32 address[4];
     __be16 port;
@@ -25,10 +25,10 @@ struct target {
 // Set before loading.
 const volatile struct target targets[TARGETS];
 const volatile __u32 target_count = 0;
-const volatile __u32 longest_frame = 0; // bytes; longer ones do not fit the sockets' frames
+const volatile __u32 longest_frame = 0; // bytes; longer packets do not fit a frame of the UMEM
 const volatile __u8 own_mac[ETH_ALEN] = {};
 
-// By queue.
+// By receive queue.
 struct {
     __uint(type, BPF_MAP_TYPE_XSKMAP);
     __uint(max_entries, 1);
@@ -66,7 +66,8 @@ static __always_inline int is_served(const __be32 *address, int words, __be16 po
     return 0;
 }
 
-// Sources that the stack knows better what to do with: this network, loopback, multicast, broadcast, ourselves.
+// Leaves these sources to the stack: 0.0.0.0/8, 127.0.0.0/8, 224.0.0.0/3 (multicast, reserved,
+// broadcast) and the destination address itself.
 static __always_inline int answerable_v4(const struct iphdr *ip) {
     __u8 first = bpf_ntohl(ip->saddr) >> 24;
 
@@ -77,7 +78,7 @@ static __always_inline int answerable_v6(const struct ipv6hdr *ip) {
     const __be32 *source = ip->saddr.in6_u.u6_addr32;
     const __be32 *target = ip->daddr.in6_u.u6_addr32;
 
-    // Also those of IPv4 and loopback in ::/96, and the unspecified one.
+    // ::/96 (unspecified, loopback, IPv4-compatible) and multicast; below, IPv4-mapped.
     if ((source[0] | source[1] | source[2]) == 0 || ip->saddr.in6_u.u6_addr8[0] == 0xff)
         return 0;
     if (source[0] == 0 && source[1] == 0 && source[2] == bpf_htonl(0xffff))
@@ -92,7 +93,7 @@ static __always_inline int ours(struct xdp_md *context) {
     struct ethhdr *ethernet = at;
     struct udphdr *udp;
     __be16 protocol;
-    __u16 length; // of the datagram, from the IP header
+    __u16 length; // of the UDP datagram, according to the IP header
 
     if (end - at > longest_frame)
         return 0;
@@ -122,7 +123,7 @@ static __always_inline int ours(struct xdp_md *context) {
         udp = at + sizeof(*ip);
         if ((void *)(udp + 1) > end)
             return 0;
-        // No options, and no fragment: neither an offset nor more to come.
+        // No options and not a fragment: 0x3fff is the offset and the flag "more fragments".
         if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP ||
             (ip->frag_off & bpf_htons(0x3fff)))
             return 0;
@@ -143,7 +144,7 @@ static __always_inline int ours(struct xdp_md *context) {
     } else {
         return 0;
     }
-    // Lengths that disagree, also with the frame's, are the stack's to judge.
+    // If the lengths of IP, UDP and frame disagree, the packet passes to the stack.
     return udp->source != 0 && length >= sizeof(*udp) && bpf_ntohs(udp->len) == length &&
            length <= end - (void *)udp;
 }

@@ -149,7 +149,7 @@ pub(crate) struct Fact {
     pub(crate) name: String,
     pub(crate) value: String,
     /// Context after the value; may be empty.
-    pub(crate) aside: String,
+    pub(crate) detail: String,
     /// Commands below the value.
     pub(crate) commands: Vec<String>,
     /// Text prints as many sentences as fit into this number of lines.

@@ -79,8 +79,8 @@ impl OpenedCapture {
         if about.is_none() && !path.join("proc").is_dir() && !path.join("sys").is_dir() {
             return Err(CaptureFault::Garbled("neither proc nor sys nor capture.json is in it".to_owned()));
         }
-        let mut asides = about.as_ref().map(|about| about.readings.clone()).unwrap_or_default().into_iter();
-        let mut host = |path: PathBuf| Host::captured_with(path, asides.next().unwrap_or_default());
+        let mut extras = about.as_ref().map(|about| about.readings.clone()).unwrap_or_default().into_iter();
+        let mut host = |path: PathBuf| Host::captured_with(path, extras.next().unwrap_or_default());
         Ok(Self { first: host(path.to_owned()), later: is_there.then(|| host(later)), about })
     }
 

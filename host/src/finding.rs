@@ -64,7 +64,7 @@ pub struct RuleMatch {
     /// Empty if no setting fixes it.
     pub changes: Vec<SettingChange>,
     /// Commands to run before the changes, for example to stop another tool from reverting them.
-    pub first: Vec<String>,
+    pub first_commands: Vec<String>,
     /// Shell commands for a fix that no [`Setting`] covers.
     pub commands: Vec<String>,
 }
@@ -102,10 +102,10 @@ pub struct Finding {
     pub kernels: &'static str,
     pub remedy: &'static str,
     pub changes: Vec<SettingChange>,
-    /// Shell commands that fix it; empty while `first` names another finding.
+    /// Shell commands that fix it; empty while `fix_first` names another finding.
     pub commands: Vec<String>,
     /// The finding to fix first, because this fix alone would make things worse.
-    pub first: Option<&'static str>,
+    pub fix_first: Option<&'static str>,
     /// When not to fix it.
     pub caveats: &'static str,
 }
@@ -129,7 +129,7 @@ impl Rule {
             matched.evidence.push(light);
         }
         let typed = matched.changes.iter().filter_map(|change| change.setting.command(&change.to));
-        let commands = matched.first.into_iter().chain(typed).chain(matched.commands).collect();
+        let commands = matched.first_commands.into_iter().chain(typed).chain(matched.commands).collect();
         Finding {
             id: self.id,
             stage,
@@ -144,7 +144,7 @@ impl Rule {
             remedy: self.remedy,
             changes: matched.changes,
             commands,
-            first: None,
+            fix_first: None,
             caveats: self.caveats,
         }
     }
@@ -169,7 +169,7 @@ impl Finding {
         };
         if self.changes.iter().any(spreads) {
             self.commands.clear();
-            self.first = Some("socket.shared-by-threads");
+            self.fix_first = Some("socket.shared-by-threads");
         }
     }
 }
@@ -177,9 +177,17 @@ impl Finding {
 impl RuleMatch {
     pub fn new(severity: Severity, title: impl Into<String>) -> Self {
         let title = title.into();
-        let (first, commands) = (Vec::new(), Vec::new());
+        let (first_commands, commands) = (Vec::new(), Vec::new());
         let cost_per = None;
-        Self { severity, cost_per, title, evidence: Vec::new(), changes: Vec::new(), first, commands }
+        Self {
+            severity,
+            cost_per,
+            title,
+            evidence: Vec::new(),
+            changes: Vec::new(),
+            first_commands,
+            commands,
+        }
     }
 
     /// Sets the effect to a cost per packet.

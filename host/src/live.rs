@@ -9,11 +9,11 @@
 mod build;
 mod growth;
 mod history;
-pub mod picture;
 mod recording;
+pub mod snapshot;
 mod source;
 
 pub use history::{HistoryItem, HistoryMetric, SnapshotHistory};
-pub use picture::Snapshot;
 pub use recording::{SnapshotRecording, TapeError};
+pub use snapshot::Snapshot;
 pub use source::{LiveHost, SnapshotSource};

@@ -78,9 +78,9 @@ impl Host {
     }
 
     /// A captured directory with the records of `capture.json`.
-    pub(crate) fn captured_with(directory: impl Into<PathBuf>, aside: CaptureExtras) -> Self {
+    pub(crate) fn captured_with(directory: impl Into<PathBuf>, extras: CaptureExtras) -> Self {
         Self {
-            source: HostSource::Directory(CapturedTree::new(directory.into(), aside)),
+            source: HostSource::Directory(CapturedTree::new(directory.into(), extras)),
             record: None,
             gentle: false,
         }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::GeneratorError;
 use crate::generator::MAX_RATE;
 use crate::latency::Latency;
-use crate::outcome::{BoundReason, GROWTH, LeftAs};
+use crate::outcome::{BoundReason, GROWTH, SendMethod};
 
 pub use overload::{OverloadResult, overload};
 pub use probe::{ProbeResult, ProbeVerdict};
@@ -175,7 +175,7 @@ pub struct CapacitySample {
     /// that delay.
     pub late_ratio: f64,
     /// The send method of all requests.
-    pub left_as: LeftAs,
+    pub send_method: SendMethod,
     /// Whether the generator was or may have been the limit, so that capacity is a lower bound.
     pub generator_bound: bool,
     /// Why: the lowest rate that failed was never offered on schedule, or its requests left by

@@ -33,7 +33,7 @@ pub struct SlotOutcome {
     /// Datagrams with a wrong checksum, length, layout or authenticator. Their requests are not answered by them.
     pub corrupt: u64,
     /// Intact datagrams of another run or another flow, or to a request never sent.
-    pub foreign: u64,
+    pub unsolicited: u64,
     /// Replies to earlier slots, or to requests that are out of view.
     pub late: u64,
     /// Requests that could not be sent.
@@ -42,7 +42,7 @@ pub struct SlotOutcome {
     #[serde(rename = "duration_seconds", serialize_with = "seconds", deserialize_with = "from_seconds")]
     pub duration: Duration,
     /// The requested rate; `None` in window mode.
-    pub asked_per_second: Option<f64>,
+    pub requested_per_second: Option<f64>,
     /// The actual rate.
     pub offered_per_second: f64,
     /// Goodput: answers within the slot's duration, per second.
@@ -225,7 +225,7 @@ pub struct SelfWatch {
     pub tick_ns: u64,
     /// How requests left this host.
     #[serde(default)]
-    pub left_as: LeftAs,
+    pub send_method: SendMethod,
     /// Share of the wall clock each thread spent on a CPU.
     pub thread_cpu_ratio: Vec<f64>,
     /// Replies the generator's own sockets dropped for want of buffer space.
@@ -242,7 +242,7 @@ pub struct SelfWatch {
 /// How requests leave the generator's host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LeftAs {
+pub enum SendMethod {
     #[default]
     Datagrams,
     /// As XDP frames that a program made, in calls that last.
@@ -253,13 +253,13 @@ pub enum LeftAs {
     Mixed,
 }
 
-impl fmt::Display for LeftAs {
+impl fmt::Display for SendMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            LeftAs::Datagrams => "through sockets",
-            LeftAs::LiveFrames => "as live frames",
-            LeftAs::Clones => "as clones",
-            LeftAs::Mixed => "in several ways",
+            SendMethod::Datagrams => "through sockets",
+            SendMethod::LiveFrames => "as live frames",
+            SendMethod::Clones => "as clones",
+            SendMethod::Mixed => "in several ways",
         })
     }
 }
@@ -290,9 +290,9 @@ pub enum BoundReason {
     },
     /// A search: at the rate that held requests left in another way than at the one that did not.
     SentAnotherWay {
-        held: LeftAs,
+        sustained: SendMethod,
         /// Where it did not.
-        failed: LeftAs,
+        failed: SendMethod,
     },
     /// A search: it ended before a rate above the one that held was judged.
     NothingHigher,
@@ -320,8 +320,8 @@ impl fmt::Display for BoundReason {
             BoundReason::ServerDeliversReplies => f.write_str(
                 "over a veth pair the server's CPU also delivers its replies to the generator's sockets; --backend xdp avoids that",
             ),
-            BoundReason::SentAnotherWay { held, failed } => {
-                write!(f, "requests left {held} where a rate held, and {failed} where it did not")
+            BoundReason::SentAnotherWay { sustained, failed } => {
+                write!(f, "requests left {sustained} where a rate held, and {failed} where it did not")
             }
         }
     }

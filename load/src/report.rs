@@ -139,7 +139,7 @@ impl LoadReport {
             outcome.duplicate,
             outcome.reordered,
             outcome.corrupt,
-            outcome.foreign,
+            outcome.unsolicited,
             outcome.late,
             outcome.unverified,
             outcome.latency_ns.count(),

@@ -119,7 +119,7 @@ fn assert_agree(outcome: &SlotOutcome, account: &ReflectorAccount) {
     assert_eq!(outcome.duplicate, account.duplicated, "{outcome:?}\n{account:?}");
     assert_eq!(outcome.corrupt, account.corrupted, "{outcome:?}\n{account:?}");
     assert_eq!(outcome.reordered, account.swapped, "{outcome:?}\n{account:?}");
-    assert_eq!((outcome.foreign, outcome.late), (0, 0), "{outcome:?}\n{account:?}");
+    assert_eq!((outcome.unsolicited, outcome.late), (0, 0), "{outcome:?}\n{account:?}");
 }
 
 #[test]

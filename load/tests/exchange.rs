@@ -64,7 +64,7 @@ fn queries_are_matched_and_faults_counted() {
         assert_eq!(outcome.answered, account.answered);
         assert_eq!(outcome.lost, account.dropped + account.corrupted + overflowed);
         assert_eq!((outcome.corrupt, outcome.duplicate), (account.corrupted, account.duplicated));
-        assert_eq!((outcome.foreign, outcome.late, outcome.reordered), (0, 0, 0), "{outcome:?}");
+        assert_eq!((outcome.unsolicited, outcome.late, outcome.reordered), (0, 0, 0), "{outcome:?}");
         assert_eq!(count(&outcome, 0) + count(&outcome, 3), outcome.answered);
         assert!(count(&outcome, 3).abs_diff(account.received / 10) <= 1);
     }
@@ -117,7 +117,7 @@ fn an_echo_too_short_for_the_header_is_matched() {
         // On a busy machine fewer leave in time.
         assert_eq!((outcome.sent, outcome.answered), (account.received, account.answered), "{outcome:?}");
         assert!(outcome.answered > 0, "{payload_bytes}");
-        assert_eq!((outcome.corrupt, outcome.foreign), (account.corrupted, 0), "{payload_bytes}");
+        assert_eq!((outcome.corrupt, outcome.unsolicited), (account.corrupted, 0), "{payload_bytes}");
     }
 }
 
@@ -150,7 +150,7 @@ fn replies_of_an_earlier_slot_or_of_nobody_do_not_answer() {
     let second = generator.run(&slot(PacingMode::Rate { per_second: 500.0 }, 200)).unwrap();
     assert_eq!((second.lost, second.duplicate), (0, 0), "{second:?}");
     let account = service.stop();
-    assert_eq!((second.late, second.foreign), (account.duplicated, account.duplicated));
+    assert_eq!((second.late, second.unsolicited), (account.duplicated, account.duplicated));
     assert!(account.duplicated > 0);
 }
 
@@ -165,7 +165,7 @@ fn requests_without_a_tag_are_answered_in_order() {
         assert!(outcome.sent > 0);
         assert_eq!(outcome.answered + outcome.lost, outcome.sent);
         answered += outcome.answered;
-        assert_eq!((outcome.duplicate, outcome.late, outcome.foreign, outcome.reordered), (0, 0, 0, 0));
+        assert_eq!((outcome.duplicate, outcome.late, outcome.unsolicited, outcome.reordered), (0, 0, 0, 0));
     }
     assert_eq!(service.stop().answered, answered);
 }

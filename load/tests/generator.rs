@@ -35,12 +35,12 @@ fn an_echo_is_fully_answered() {
         let outcome = generator.run(&slot(mode, 300)).unwrap();
         assert_balanced(&outcome);
         assert_eq!(
-            (outcome.lost, outcome.corrupt, outcome.foreign, outcome.late),
+            (outcome.lost, outcome.corrupt, outcome.unsolicited, outcome.late),
             (0, 0, 0, 0),
             "{outcome:?}"
         );
         assert!(outcome.sent > 0 && outcome.send_errors.total() == 0);
-        if let Some(asked) = outcome.asked_per_second {
+        if let Some(asked) = outcome.requested_per_second {
             let schedule = (asked * 0.3).round() as u64;
             assert!(outcome.sent <= schedule);
             whole += u32::from(outcome.sent == schedule);
@@ -94,7 +94,7 @@ fn strangers_and_stragglers_are_told_apart() {
     let outcome = generator(&service, 1, 1).run(&slot(rate(1_000.0), 100)).unwrap();
     assert_balanced(&outcome);
     assert_eq!((outcome.sent, outcome.answered, outcome.duplicate), (100, 100, 0));
-    assert_eq!((outcome.foreign, outcome.late, outcome.corrupt), (4, 1, 3), "{outcome:?}");
+    assert_eq!((outcome.unsolicited, outcome.late, outcome.corrupt), (4, 1, 3), "{outcome:?}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn intervals_add_up_and_are_told_while_the_slot_runs() {
         assert!((outcome.intervals[4].begins_seconds - 0.4).abs() < 1e-9);
         assert!(outcome.intervals.iter().any(|interval| interval.latency_ns.p50.is_some()));
         // A thread that is held up at the end of a slot does not send all of it.
-        if outcome.asked_per_second.is_some() && outcome.sent == 1_800 {
+        if outcome.requested_per_second.is_some() && outcome.sent == 1_800 {
             assert!(
                 outcome.intervals[..4].iter().all(|interval| interval.sent == 400),
                 "{:?}",
@@ -101,7 +101,7 @@ fn an_exchange_is_counted_exactly() {
             lost: 0,
             ..outcome.clone()
         });
-        assert_eq!((outcome.duplicate, outcome.corrupt, outcome.foreign, outcome.late), (0, 0, 0, 0));
+        assert_eq!((outcome.duplicate, outcome.corrupt, outcome.unsolicited, outcome.late), (0, 0, 0, 0));
         sent += outcome.sent;
         answered += outcome.answered;
         assert_eq!(outcome.codes.iter().map(|code| code.count).sum::<u64>(), outcome.answered);
@@ -125,7 +125,7 @@ fn a_flood_is_faster_than_a_window_of_one_and_ends() {
     assert!(flood.sent > 2 * window.sent, "{} against {}", flood.sent, window.sent);
     assert_eq!(flood.bursts.max_requests, 64);
     assert_eq!((window.bursts.median_requests, window.bursts.max_requests), (1, 1));
-    assert!(flood.asked_per_second.is_none() && flood.self_watch.late_sends == 0);
+    assert!(flood.requested_per_second.is_none() && flood.self_watch.late_sends == 0);
 }
 
 fn realtime_in(time: Duration) -> u64 {

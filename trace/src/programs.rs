@@ -144,7 +144,7 @@ impl TracePrograms {
     }
 
     // Runs a program once on a CPU with an argument; returns its result, `None` if the CPU is
-    // offline (`BPF_F_TEST_RUN_ON_CPU`, Linux 5.10). It runs in an interrupt there.
+    // offline (`BPF_F_TEST_RUN_ON_CPU`, Linux 5.10). On another CPU it runs in an interrupt.
     pub(crate) fn run(
         &self,
         what: &'static str,

@@ -12,8 +12,10 @@ pub struct SettingClaim {
     pub what: String,
     /// File and line, or process.
     pub read_from: String,
-    pub acts: EnforcementMode,
-    pub agreement: ClaimAgreement,
+    #[serde(alias = "acts")]
+    pub enforcement: EnforcementMode,
+    #[serde(alias = "agreement")]
+    pub exclusion: ClaimExclusion,
 }
 
 /// When an owner sets its settings.
@@ -33,8 +35,8 @@ pub enum EnforcementMode {
 /// How to make an owner leave a setting alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ClaimAgreement {
-    /// By a change among the plan's `agreements`, which is journalled and undone like all others.
+pub enum ClaimExclusion {
+    /// By a change among the plan's `exclusions`, which is journalled and undone like all others.
     InPlan,
     /// By commands that a person has to type. Until then the change is skipped if the owner acts always.
     ByHand {

@@ -19,7 +19,7 @@ mod tuned;
 
 use linerate_host::{Host, Setting, SettingValue, diagnosis};
 
-use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use crate::plan::{PlannedChange, SkippedFinding, TunePlan};
 pub(crate) use knob::sysctl_path;
 use owner::{FoundOwners, OwnerTerms, WantedKnob};
@@ -72,8 +72,8 @@ pub fn resolve(plan: &mut TunePlan, owners: &SettingOwners) {
         match owner.terms(plan) {
             None => {}
             Some(OwnerTerms::Change(change)) => {
-                plan.agreements.retain(|agreed| agreed.setting != change.setting);
-                plan.agreements.push(*change);
+                plan.exclusions.retain(|exclusion| exclusion.setting != change.setting);
+                plan.exclusions.push(*change);
             }
             Some(OwnerTerms::ByHand { owner, why, commands }) => {
                 leave_to_person(plan, owner, &why, &commands);
@@ -104,7 +104,8 @@ pub(crate) fn any_text(text: &str) {
 // The claim of an owner that would revert a change again and again.
 fn lasting_claim(change: &PlannedChange) -> Option<&SettingClaim> {
     let reverts = |claim: &&SettingClaim| {
-        claim.acts == EnforcementMode::Always && matches!(claim.agreement, ClaimAgreement::ByHand { .. })
+        claim.enforcement == EnforcementMode::Always
+            && matches!(claim.exclusion, ClaimExclusion::ByHand { .. })
     };
     change.claims.iter().find(reverts)
 }
@@ -112,12 +113,12 @@ fn lasting_claim(change: &PlannedChange) -> Option<&SettingClaim> {
 fn leave_to_person(plan: &mut TunePlan, owner: &str, why: &str, commands: &[String]) {
     let claims = plan.changes.iter_mut().flat_map(|change| &mut change.claims);
     for claim in claims.filter(|claim| claim.owner == owner) {
-        if claim.agreement == ClaimAgreement::InPlan {
+        if claim.exclusion == ClaimExclusion::InPlan {
             claim.what.push_str("; ");
             claim.what.push_str(why);
         }
         // One command serves all claims.
-        claim.agreement = ClaimAgreement::ByHand { commands: commands.to_vec() };
+        claim.exclusion = ClaimExclusion::ByHand { commands: commands.to_vec() };
     }
 }
 
@@ -125,22 +126,23 @@ fn leave_to_person(plan: &mut TunePlan, owner: &str, why: &str, commands: &[Stri
 fn skip(plan: &mut TunePlan, changes: Vec<PlannedChange>) {
     for change in changes {
         let Some(claim) = lasting_claim(&change) else { continue };
-        let ClaimAgreement::ByHand { commands } = &claim.agreement else { continue };
+        let ClaimExclusion::ByHand { commands } = &claim.exclusion else { continue };
         let why = format!("{} would take it back: it {}", claim.owner, claim.what);
         let mut findings = change.findings.clone();
         if findings.is_empty() {
             findings.push(String::new());
         }
         for finding in findings {
-            let known = |left: &SkippedFinding| left.finding == finding && left.commands == *commands;
-            if plan.left.iter().any(known) {
+            let known =
+                |skipped: &SkippedFinding| skipped.finding == finding && skipped.commands == *commands;
+            if plan.skipped.iter().any(known) {
                 continue;
             }
             let title = diagnosis::rule(&finding).map_or_else(
                 || format!("{} is not set to {}", change.setting, change.to),
                 |rule| rule.title.to_owned(),
             );
-            plan.left.push(SkippedFinding {
+            plan.skipped.push(SkippedFinding {
                 finding,
                 // Only doctor judges the severity on this host.
                 severity: "unknown".to_owned(),

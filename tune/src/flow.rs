@@ -130,19 +130,19 @@ pub fn plan(host: &Host, path: &PacketPath, request: &FlowRequest) -> Result<Tun
     }
     let device = NamedDevice::observe(host, interface)?;
     let mut draft =
-        FlowDraft { host, path, request, changes: Vec::new(), target: Vec::new(), left: Vec::new() };
+        FlowDraft { host, path, request, changes: Vec::new(), target: Vec::new(), skipped: Vec::new() };
     if *rps {
         draft.all_by_rps()?;
     } else {
         draft.by_rule()?;
     }
-    let FlowDraft { changes, target, left, .. } = draft;
+    let FlowDraft { changes, target, skipped, .. } = draft;
     Ok(TunePlan {
         devices: vec![device],
         cpus: vec![*cpu],
         changes,
         target,
-        left,
+        skipped,
         ..TunePlan::new(format!("'{packets}' to CPU {cpu}"))
     })
 }
@@ -153,7 +153,7 @@ struct FlowDraft<'a> {
     request: &'a FlowRequest,
     changes: Vec<PlannedChange>,
     target: Vec<TargetSetting>,
-    left: Vec<SkippedFinding>,
+    skipped: Vec<SkippedFinding>,
 }
 
 impl<'a> FlowDraft<'a> {
@@ -189,7 +189,7 @@ impl<'a> FlowDraft<'a> {
     }
 
     fn leave(&mut self, title: String, why: &str) {
-        self.left.push(SkippedFinding {
+        self.skipped.push(SkippedFinding {
             finding: "flow".to_owned(),
             severity: "note".to_owned(),
             title,

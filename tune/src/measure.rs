@@ -2,7 +2,7 @@
 //! and after it.
 //!
 //! Nothing is sent from here: the windows show the service under its usual load, or under one that
-//! other hosts generate. While a window is open, the programs of `bpf/landing.bpf.c` run for each
+//! other hosts generate. While a window is open, the programs of `bpf/delivery.bpf.c` run for each
 //! datagram of the service's ports and for each softirq, those of `bpf/flows.bpf.c` for each packet.
 
 mod judge;

@@ -148,7 +148,7 @@ impl PersistFiles {
         if let ([(setting, _), more @ ..], []) = (of_processes.as_slice(), lasting.as_slice()) {
             return Err(PersistError::OfProcess { setting: setting.to_string(), more: more.len() });
         }
-        // In another boot irqbalance is another process, with which reapply makes new agreements. A drop-in is a file.
+        // In another boot irqbalance is another process, with which reapply makes new exclusions. A drop-in is a file.
         let is_written = |(setting, _): &&(Setting, SettingValue)| {
             !matches!(setting, Setting::IrqbalanceBans { .. } | Setting::UnitDropIn { .. })
         };

@@ -21,7 +21,7 @@ use linerate_host::{Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 
 use crate::NamedDevice;
-use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 
 pub use benefit::ChangeBenefit;
 pub use check::PlanError;
@@ -30,7 +30,10 @@ pub use make::make;
 pub use rehearse::{PlanRehearsal, rehearse};
 
 /// The schema of a plan's document.
-pub const SCHEMA: &str = "linerate.plan/1";
+pub const SCHEMA: &str = "linerate.plan/2";
+
+/// The schema of plans of version 0.1, whose keys have other names.
+const SCHEMA_OF_0_1: &str = "linerate.plan/1";
 
 /// A plan that is shown, saved, edited and applied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,7 +54,8 @@ pub struct TunePlan {
     /// The CPUs of each queue, one item per interface.
     pub layouts: Vec<InterfaceLayout>,
     /// Changes, made first, that make other programs leave the settings below alone.
-    pub agreements: Vec<PlannedChange>,
+    #[serde(alias = "agreements")]
+    pub exclusions: Vec<PlannedChange>,
     /// In the order in which they are made.
     pub changes: Vec<PlannedChange>,
     /// Settings that have the wanted value already. With the changes they are the whole target.
@@ -61,7 +65,8 @@ pub struct TunePlan {
     #[serde(default)]
     pub held_back: Vec<HeldBack>,
     /// Findings that the plan does not fix, with reasons.
-    pub left: Vec<SkippedFinding>,
+    #[serde(alias = "left")]
+    pub skipped: Vec<SkippedFinding>,
 }
 
 /// A setting that has the wanted value.
@@ -80,7 +85,7 @@ pub struct HeldBack {
     pub until_fixed: String,
     pub why: String,
     /// What to do first.
-    pub first: String,
+    pub fix_first: String,
     /// The measured effect of making the changes nevertheless.
     pub effect: String,
     pub source: String,
@@ -172,11 +177,11 @@ impl TunePlan {
             devices: Vec::new(),
             cpus: Vec::new(),
             layouts: Vec::new(),
-            agreements: Vec::new(),
+            exclusions: Vec::new(),
             changes: Vec::new(),
             target: Vec::new(),
             held_back: Vec::new(),
-            left: Vec::new(),
+            skipped: Vec::new(),
         }
     }
 
@@ -196,7 +201,7 @@ impl TunePlan {
         let changes = std::mem::take(&mut self.changes);
         for change in changes {
             match why(&change) {
-                Some(why) => self.left.push(SkippedFinding::of(&change, why)),
+                Some(why) => self.skipped.push(SkippedFinding::of(&change, why)),
                 None => self.changes.push(change),
             }
         }
@@ -222,13 +227,13 @@ impl PlannedChange {
         }
     }
 
-    /// Whether an owner such as irqbalance changes the setting again and again until the plan's agreements are made. Then the
+    /// Whether an owner such as irqbalance changes the setting again and again until the plan's exclusions are made. Then the
     /// plan stays valid although the setting has another value now.
     #[must_use]
     pub fn is_moved_by_others(&self) -> bool {
-        self.claims
-            .iter()
-            .any(|claim| claim.acts == EnforcementMode::Always && claim.agreement == ClaimAgreement::InPlan)
+        self.claims.iter().any(|claim| {
+            claim.enforcement == EnforcementMode::Always && claim.exclusion == ClaimExclusion::InPlan
+        })
     }
 }
 

@@ -194,7 +194,7 @@ impl StatusReader<'_> {
             settings: tune
                 .tracked
                 .iter()
-                .filter_map(|held| self.setting(tune, &places, held, earlier_boot))
+                .filter_map(|tracked| self.setting(tune, &places, tracked, earlier_boot))
                 .chain(refused)
                 .collect(),
         }
@@ -212,16 +212,16 @@ impl StatusReader<'_> {
         &self,
         tune: &RecordedTune,
         places: &SettingLocations<'_>,
-        held: &TrackedSetting,
+        tracked: &TrackedSetting,
         earlier: Option<bool>,
     ) -> Option<SettingStatus> {
-        let here = places.find(&held.setting);
+        let here = places.find(&tracked.setting);
         let read = match &here {
             Ok(here) => here.read(self.host).map_err(|error| {
                 let why = error.reason();
                 match error.is_gone() {
                     // A queue that a change of channels removed comes back with the undo.
-                    true if held.wanted.is_none() => SettingState::Reset,
+                    true if tracked.wanted.is_none() => SettingState::Reset,
                     true => SettingState::Gone { why },
                     false => SettingState::Unknown { why },
                 }
@@ -231,19 +231,21 @@ impl StatusReader<'_> {
         };
         let (now, state) = match read {
             Ok(now) => {
-                let state = self.judge(tune, held, &now, earlier);
+                let state = self.judge(tune, tracked, &now, earlier);
                 (Some(now), state)
             }
             Err(state) => (None, state),
         };
-        if held.wanted.is_none() && now.as_ref().is_some_and(|now| held.setting.same(now, &held.first)) {
+        if tracked.wanted.is_none()
+            && now.as_ref().is_some_and(|now| tracked.setting.same(now, &tracked.original))
+        {
             return None;
         }
         Some(SettingStatus {
-            setting: held.setting.clone(),
-            name: here.as_ref().unwrap_or(&held.setting).to_string(),
-            from: Some(held.first.clone()),
-            to: now.as_ref().and_then(|now| in_effect(held, now)).or(held.wanted.as_ref()).cloned(),
+            setting: tracked.setting.clone(),
+            name: here.as_ref().unwrap_or(&tracked.setting).to_string(),
+            from: Some(tracked.original.clone()),
+            to: now.as_ref().and_then(|now| in_effect(tracked, now)).or(tracked.wanted.as_ref()).cloned(),
             now,
             state,
         })
@@ -252,25 +254,25 @@ impl StatusReader<'_> {
     fn judge(
         &self,
         tune: &RecordedTune,
-        held: &TrackedSetting,
+        tracked: &TrackedSetting,
         now: &SettingValue,
         earlier_boot: Option<bool>,
     ) -> SettingState {
-        let same = |value: &SettingValue| held.setting.same(value, now);
-        if let Some(tune) = later_holder(self.tunes, tune.begun.tune, &held.setting, now) {
+        let same = |value: &SettingValue| tracked.setting.same(value, now);
+        if let Some(tune) = later_holder(self.tunes, tune.begun.tune, &tracked.setting, now) {
             return SettingState::ChangedBy { tune };
         }
-        if held.outcome.as_ref().is_some_and(|outcome| is_restored(outcome) && same(&held.first)) {
+        if tracked.outcome.as_ref().is_some_and(|outcome| is_restored(outcome) && same(&tracked.original)) {
             return SettingState::Restored;
         }
-        let (expected, first) = (held.expects(now), same(&held.first));
-        match &held.wanted {
+        let (expected, is_original) = (tracked.expects(now), same(&tracked.original));
+        match &tracked.wanted {
             None if expected => SettingState::Reset,
             None => SettingState::Drifted,
-            Some(_) if first && earlier_boot == Some(true) => SettingState::EndedByBoot,
-            Some(_) if expected && in_effect(held, now).is_some() => SettingState::InEffect,
+            Some(_) if is_original && earlier_boot == Some(true) => SettingState::EndedByBoot,
+            Some(_) if expected && in_effect(tracked, now).is_some() => SettingState::InEffect,
             // A refused write may have changed the value.
-            Some(_) if expected => SettingState::NotMade { why: held.refused.clone() },
+            Some(_) if expected => SettingState::NotMade { why: tracked.refused.clone() },
             Some(_) => SettingState::Drifted,
         }
     }
@@ -290,10 +292,11 @@ impl StatusReader<'_> {
 
 /// The value of the tune that is in effect: the last value, or the value before if the last change
 /// was not made.
-fn in_effect<'a>(held: &'a TrackedSetting, now: &SettingValue) -> Option<&'a SettingValue> {
-    let same =
-        |value: &&SettingValue| held.setting.same(value, now) && !held.setting.same(value, &held.first);
-    held.wanted.iter().chain(&held.made).find(same)
+fn in_effect<'a>(tracked: &'a TrackedSetting, now: &SettingValue) -> Option<&'a SettingValue> {
+    let same = |value: &&SettingValue| {
+        tracked.setting.same(value, now) && !tracked.setting.same(value, &tracked.original)
+    };
+    tracked.wanted.iter().chain(&tracked.applied).find(same)
 }
 
 fn is_restored(outcome: &UndoOutcome) -> bool {

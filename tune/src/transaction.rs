@@ -92,7 +92,7 @@ impl<'w> TuneTransaction<'w> {
             namespace: namespace::own(target.host()),
         });
         if let Some(plan) = begin.plan {
-            let all = plan.agreements.iter().chain(&plan.changes);
+            let all = plan.exclusions.iter().chain(&plan.changes);
             let records: Vec<JournalRecord> = all
                 .flat_map(|change| [&change.from, &change.to].map(|value| (change, value)))
                 .flat_map(|(change, value)| room_for(id, &change.setting, value))
@@ -267,7 +267,7 @@ impl<'w> TuneTransaction<'w> {
 
     fn already(&mut self, setting: &Setting, found: SettingValue) -> Result<ChangeResult, TuneError> {
         // A resumed tune finds the value that it wrote before it was killed.
-        if let Some(step) = self.tracked(setting).and_then(|held| held.open_step) {
+        if let Some(step) = self.tracked(setting).and_then(|tracked| tracked.open_step) {
             self.append(|tune| JournalRecord::Done { tune, step, found, change: None })?;
         }
         Ok(ChangeResult::Already)
@@ -316,16 +316,16 @@ impl<'w> TuneTransaction<'w> {
         planned: Option<&SettingValue>,
         now: &SettingValue,
     ) -> Result<(), TuneError> {
-        let held = self.tracked(setting);
+        let tracked = self.tracked(setting);
         let since = |expected: &SettingValue| TuneError::ChangedSince {
             setting: setting.to_string(),
             expected: expected.to_string(),
             found: now.to_string(),
         };
-        if held.is_some_and(|held| held.expects(now)) {
+        if tracked.is_some_and(|tracked| tracked.expects(now)) {
             return Ok(());
         }
-        match held.filter(|held| held.wanted.is_some()).map(|held| &held.expected) {
+        match tracked.filter(|tracked| tracked.wanted.is_some()).map(|tracked| &tracked.expected) {
             Some(ExpectedValue::OneOf(values)) => Err(since(values.last().unwrap_or(now))),
             // Other programs may change a setting that the tune only resets, but not a setting that
             // the plan read.
@@ -355,10 +355,10 @@ impl<'w> TuneTransaction<'w> {
 
     // Reserves space for the undo, so that a full disk cannot prevent it.
     fn make_room(&self, setting: &Setting, from: &SettingValue, to: &SettingValue) -> Result<(), TuneError> {
-        let held = self.tune().map_or(&[] as &[TrackedSetting], |tune| &tune.tracked);
-        let records: Vec<JournalRecord> = held
+        let tracked = self.tune().map_or(&[] as &[TrackedSetting], |tune| &tune.tracked);
+        let records: Vec<JournalRecord> = tracked
             .iter()
-            .flat_map(|held| undo_room(self.id, &held.setting, &held.first))
+            .flat_map(|tracked| undo_room(self.id, &tracked.setting, &tracked.original))
             .chain([from, to].into_iter().flat_map(|value| room_for(self.id, setting, value)))
             .collect();
         Ok(self.writer.reserve(&records)?)

@@ -31,8 +31,8 @@ const TRIALS: [(&str, &str); 7] = [
     ("tune apply --plan /var/lib/plan.json --yes", ",+net_admin"),
 ];
 /// A change that is visible only in the network namespace of the trials.
-const PLAN: &str = r#"{"schema": "linerate.plan/1", "version": "0.1.0", "goal": "trial", "devices": [], "cpus": [],
- "layouts": [], "agreements": [], "left": [], "changes": [{"setting": {"sysctl": "net.ipv4.ip_default_ttl"}, "from": "64",
+const PLAN: &str = r#"{"schema": "linerate.plan/2", "version": "0.1.0", "goal": "trial", "devices": [], "cpus": [],
+ "layouts": [], "exclusions": [], "skipped": [], "changes": [{"setting": {"sysctl": "net.ipv4.ip_default_ttl"}, "from": "64",
  "to": "63", "why": "a trial", "findings": [], "effect": null, "source": null, "risk": null, "interrupts": "nothing",
  "claims": []}]}"#;
 

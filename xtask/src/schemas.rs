@@ -38,7 +38,7 @@ const FILES: [(&str, &str); 5] = [
     ("linerate.capture/1", "CaptureInfo"),
     ("linerate.load-stream/2", "LoadStreamStart"),
     ("linerate.persisted/1", "PersistedSettings"),
-    ("linerate.plan/1", "TunePlan"),
+    ("linerate.plan/2", "TunePlan"),
     ("linerate.sink-stream/1", "SinkStreamStart"),
 ];
 

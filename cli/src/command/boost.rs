@@ -32,7 +32,7 @@ pub(crate) struct BoostArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     #[command(flatten)]
-    asked: BoostTargetArgs,
+    target: BoostTargetArgs,
     #[command(flatten)]
     making: BoostApplyArgs,
 }
@@ -78,16 +78,16 @@ impl BoostArgs {
         match self.verb {
             BoostAction::Plan => {
                 self.making.must_be_unused("plan")?;
-                plan::run(&self.asked)
+                plan::run(&self.target)
             }
-            BoostAction::Apply => apply::run(self.asked, self.making),
+            BoostAction::Apply => apply::run(self.target, self.making),
             BoostAction::Status => {
                 self.making.must_be_unused("status")?;
-                status::run(&self.asked)
+                status::run(&self.target)
             }
             BoostAction::Undo => {
                 self.making.must_be_unused("undo")?;
-                undo::run(&self.asked)
+                undo::run(&self.target)
             }
         }
     }

@@ -33,7 +33,7 @@ pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     #[command(flatten)]
-    sight: HostScopeArgs,
+    input: HostScopeArgs,
     #[command(flatten)]
     results: ResultArgs,
     /// Show all evidence, commands and sources
@@ -85,7 +85,7 @@ impl DoctorArgs {
     fn diagnose(&self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
         let interrupt = InterruptFlag::install()?;
-        let readings = ObservedHost::open(&self.sight, false)?.read(&interrupt)?;
+        let readings = ObservedHost::open(&self.input, false)?.read(&interrupt)?;
         let mut diagnosis = Diagnosis::of(&readings.view());
         diagnosis.unknown.extend(readings.vanished());
         let failed =

@@ -72,9 +72,9 @@ pub(crate) struct LadderArgs {
     #[command(flatten)]
     reaching: RemoteArgs,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
     #[command(flatten)]
-    agreement: ConsentMode,
+    consent: ConsentMode,
 }
 
 /// Facts about the generators, known before the run.
@@ -95,10 +95,10 @@ impl LadderArgs {
             rustix::process::geteuid().is_root(),
             "ladder changes settings of the host, which requires root: run it with sudo (lab requires no privilege)"
         );
-        self.agreement.check()?;
+        self.consent.check()?;
         let config = self.config()?;
         let duration = config.run.duration;
-        let store = self.place.store();
+        let store = self.state_dir.store();
         // If another process holds the lock, fails before anything is read or connected.
         drop(store.lock()?);
         let interrupt = InterruptFlag::install()?;
@@ -110,7 +110,7 @@ impl LadderArgs {
             "{}",
             ladder_changes::before(&prepared, &host_name(&Host::live()), &self.names(), TextStyle::stderr())
         );
-        if !self.agreement.given("run it?", &interrupt)? {
+        if !self.consent.given("run it?", &interrupt)? {
             eprintln!("nothing was changed");
             return Ok(ExitCode::from(1));
         }
@@ -204,7 +204,7 @@ impl LadderArgs {
         started: Option<u64>,
         finished: HostRunResult,
     ) -> Result<ExitCode> {
-        let command = |verb: &str| self.place.command(verb);
+        let command = |verb: &str| self.state_dir.command(verb);
         let after = ladder_changes::after(&finished, &command, TextStyle::stderr());
         let code = write_report(targets, started, finished.report, &finished.warnings)?;
         eprint!("{after}");

@@ -65,20 +65,20 @@ impl TopArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let interrupt = InterruptFlag::install()?;
         if let Some(file) = &self.replay {
-            let tape = SnapshotRecording::open(file)?;
-            if tape.is_cut() {
+            let recording = SnapshotRecording::open(file)?;
+            if recording.is_cut() {
                 eprintln!("linerate: {}: its last line was cut short and is left out", file.display());
             }
             if self.once {
                 // A recording has at least one snapshot, and the last one is the latest.
-                return tape
-                    .pictures()
+                return recording
+                    .snapshots()
                     .last()
                     .map_or(Ok(()), |last| self.print(last))
                     .map(|()| ExitCode::SUCCESS);
             }
             must_be_terminal()?;
-            return session::replay(&tape, file, self.interval, interrupt).map(|()| ExitCode::SUCCESS);
+            return session::replay(&recording, file, self.interval, interrupt).map(|()| ExitCode::SUCCESS);
         }
         let record = self.record.as_deref().map(RecordFile::open).transpose()?;
         if self.once {
@@ -105,23 +105,23 @@ impl TopArgs {
 
     fn once(&self, record: Option<RecordFile>, interrupt: &InterruptFlag) -> Result<()> {
         let mut live = self.open()?;
-        let mut picture = live.refresh();
+        let mut snapshot = live.refresh();
         if self.root.is_none() {
             interrupt.wait(Some(self.interval))?;
             ensure!(!interrupt.is_raised(), "interrupted before the second reading");
-            picture = live.refresh();
+            snapshot = live.refresh();
         }
         if let Some(mut record) = record {
-            record.write(&picture)?;
+            record.write(&snapshot)?;
         }
-        self.print(&picture)
+        self.print(&snapshot)
     }
 
-    fn print(&self, picture: &Snapshot) -> Result<()> {
+    fn print(&self, snapshot: &Snapshot) -> Result<()> {
         if self.json {
-            return OutputTarget::Stdout.write_json(&record::envelope(picture));
+            return OutputTarget::Stdout.write_json(&record::envelope(snapshot));
         }
-        let text = text::picture(picture, &RowSelection::default(), TextStyle::stdout());
+        let text = text::snapshot(snapshot, &RowSelection::default(), TextStyle::stdout());
         output::print(&if top::is_ascii_only() { top::to_ascii(&text) } else { text })
     }
 
@@ -139,7 +139,7 @@ impl TopArgs {
 
 fn must_be_terminal() -> Result<()> {
     if !std::io::stdout().is_terminal() {
-        bail!("standard output is no terminal to draw on: --once prints one picture, --record FILE records");
+        bail!("standard output is no terminal to draw on: --once prints one snapshot, --record FILE records");
     }
     Ok(())
 }

@@ -106,7 +106,7 @@ pub(crate) struct RangeRow {
     pub(crate) linked: Option<f64>,
     pub(crate) value: String,
     /// Next to the value: its uncertainty, or its unit.
-    pub(crate) aside: String,
+    pub(crate) detail: String,
     pub(crate) badge: Option<Badge>,
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct ChartRow {
     pub(crate) links: RowLinks,
     pub(crate) value: String,
     /// The note next to the figure: its uncertainty, or its unit.
-    pub(crate) aside: String,
+    pub(crate) detail: String,
     /// The verdict against the compared row.
     pub(crate) badge: Option<VerdictBadge>,
 }
@@ -109,7 +109,7 @@ pub(crate) fn draw(chart: &document::RangeChart) -> RangeChart {
             .collect(),
         links: RowLinks::default(),
         value: row.value.clone(),
-        aside: row.aside.clone(),
+        detail: row.detail.clone(),
         badge: row.badge.as_ref().map(|badge| VerdictBadge {
             class: match badge.tone {
                 Tone::Good => "better",

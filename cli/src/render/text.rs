@@ -125,7 +125,7 @@ fn fact_lines(facts: &[Fact], indent: usize, reader: Reader) -> Vec<String> {
     let column = TextColumn { style: reader.style, before: indent, label };
     let mut lines = Vec::new();
     for fact in facts {
-        let value = format!("{} {}", fact.value, fact.aside);
+        let value = format!("{} {}", fact.value, fact.detail);
         let value = match fact.text_lines.filter(|_| !reader.full) {
             Some(most) => column.shortened(value.trim(), most),
             None => value.trim().to_owned(),
@@ -166,7 +166,7 @@ fn range_lines(chart: &RangeChart, indent: usize, reader: Reader) -> Vec<String>
         table.row([
             row.label.clone().into(),
             row.value.clone().into(),
-            skipped.unwrap_or_else(|| row.aside.clone()).into(),
+            skipped.unwrap_or_else(|| row.detail.clone()).into(),
             badge.unwrap_or_default(),
         ]);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use linerate_host::live::picture::{
+use linerate_host::live::snapshot::{
     CpuSnapshot, FindingSite, InterfaceSnapshot, ReceiveQueue, ServiceSnapshot, SocketSnapshot,
     ThreadLocality, ThreadSnapshot, TransmitQueueSnapshot,
 };

@@ -1,6 +1,6 @@
-//! Pictures of `linerate top` for tests.
+//! Snapshots of `linerate top` for tests.
 
-use linerate_host::live::picture::{
+use linerate_host::live::snapshot::{
     CpuSnapshot, FindingSite, HostLine, InterfaceSnapshot, LiveFinding, NodeSnapshot, PathTotals,
     QdiscSnapshot, ReceiveQueue, ServiceSnapshot, Snapshot, SnapshotCost, SocketSnapshot, ThreadLocality,
     ThreadSnapshot, TransmitQueueSnapshot,

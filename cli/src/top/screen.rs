@@ -3,7 +3,7 @@
 mod overlay;
 mod strip;
 
-use linerate_host::live::picture::LiveFinding;
+use linerate_host::live::snapshot::LiveFinding;
 use linerate_host::live::{HistoryItem, Snapshot};
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -77,7 +77,7 @@ fn draw_all(frame: &mut Frame<'_>, state: &TopState, theme: ScreenTheme) {
     let bottom = Rect { y: area.bottom() - 1, height: 1, ..area };
     frame.render_widget(header(state, area.width, theme), top);
     frame.render_widget(footer(state, theme), bottom);
-    let Some(picture) = &state.picture else {
+    let Some(snapshot) = &state.snapshot else {
         let middle = Rect { y: area.y + area.height / 2, height: 1, ..area };
         frame.render_widget(
             Line::styled("reading the host …", theme.tone(TextTone::Faint)).centered(),
@@ -88,24 +88,24 @@ fn draw_all(frame: &mut Frame<'_>, state: &TopState, theme: ScreenTheme) {
     let strip_height = strip::height(area.height);
     let findings = if area.height >= 20 { 2 } else { u16::from(area.height >= 12) };
     let strip = Rect { y: area.y + 1, height: strip_height, ..area };
-    strip::draw(frame, strip, state, picture, theme);
+    strip::draw(frame, strip, state, snapshot, theme);
     let body_top = strip.bottom() + u16::from(area.height >= 20);
     let body_bottom = bottom.y.saturating_sub(findings);
     if body_bottom > body_top {
         let body = Rect { y: body_top, height: body_bottom - body_top, ..area };
-        panels(frame, body, state, picture, theme);
+        panels(frame, body, state, snapshot, theme);
     }
     if findings > 0 {
         let rect = Rect { y: body_bottom, height: findings, ..area };
-        frame.render_widget(Paragraph::new(found_lines(state, picture, rect, theme)), rect);
+        frame.render_widget(Paragraph::new(found_lines(state, snapshot, rect, theme)), rect);
     }
-    overlay::draw(frame, state, picture, theme);
+    overlay::draw(frame, state, snapshot, theme);
 }
 
 fn header(state: &TopState, width: u16, theme: ScreenTheme) -> Line<'static> {
     let mut left: Vec<StyledSpan> = vec![(" linerate top  ".to_owned(), TextTone::Strong)];
-    if let Some(picture) = &state.picture {
-        left.extend(text::host(picture));
+    if let Some(snapshot) = &state.snapshot {
+        left.extend(text::host(snapshot));
     }
     let (sign, tone, words) = match (&state.source, state.paused) {
         (SnapshotFeed::Replay { at, of, speed, .. }, paused) => {
@@ -116,7 +116,7 @@ fn header(state: &TopState, width: u16, theme: ScreenTheme) -> Line<'static> {
         (SnapshotFeed::Live { seconds }, _) => ("●", TextTone::Good, format!("every {seconds} s")),
         (SnapshotFeed::Capture, _) => ("●", TextTone::Faint, "capture".to_owned()),
     };
-    let clock = state.picture.as_ref().and_then(|picture| picture.unix_seconds).map(clock);
+    let clock = state.snapshot.as_ref().and_then(|snapshot| snapshot.unix_seconds).map(clock);
     let right = format!(" {words}{} ", clock.map(|clock| format!("  {clock}")).unwrap_or_default());
     let room = usize::from(width).saturating_sub(right.chars().count() + 2);
     let mut line = theme.line(clipped(left, room));
@@ -179,7 +179,7 @@ fn footer(state: &TopState, theme: ScreenTheme) -> Line<'static> {
 }
 
 /// Draws as many panels as fit, including the panel with the focus.
-fn panels(frame: &mut Frame<'_>, area: Rect, state: &TopState, picture: &Snapshot, theme: ScreenTheme) {
+fn panels(frame: &mut Frame<'_>, area: Rect, state: &TopState, snapshot: &Snapshot, theme: ScreenTheme) {
     let count = (area.width / PANEL).clamp(1, 5);
     let first = state.focus.saturating_sub(usize::from(count) / 2).min(5 - usize::from(count));
     let width = (area.width - GAP * (count - 1)) / count;
@@ -187,7 +187,7 @@ fn panels(frame: &mut Frame<'_>, area: Rect, state: &TopState, picture: &Snapsho
     for number in 0..count {
         let Some(stage) = PanelStage::ALL.get(first + usize::from(number)) else { break };
         let width = if number + 1 == count { area.right() - x } else { width };
-        let panel = rows::panel(picture, *stage, &state.choice);
+        let panel = rows::panel(snapshot, *stage, &state.choice);
         draw_panel(frame, Rect { x, width, ..area }, state, &panel, theme);
         x += width + GAP;
     }
@@ -275,10 +275,10 @@ fn panel_title(
 }
 
 // The findings of the selected item, else the worst ones.
-fn found_lines(state: &TopState, picture: &Snapshot, area: Rect, theme: ScreenTheme) -> Vec<Line<'static>> {
-    let here = state.item().map(|item| findings_of(picture, item)).unwrap_or_default();
+fn found_lines(state: &TopState, snapshot: &Snapshot, area: Rect, theme: ScreenTheme) -> Vec<Line<'static>> {
+    let here = state.item().map(|item| findings_of(snapshot, item)).unwrap_or_default();
     let (found, of_item) =
-        if here.is_empty() { (picture.findings.iter().collect(), false) } else { (here, true) };
+        if here.is_empty() { (snapshot.findings.iter().collect(), false) } else { (here, true) };
     let Some(first) = found.first() else {
         return vec![Line::styled(" nothing found wrong", theme.tone(TextTone::Faint))];
     };
@@ -307,8 +307,8 @@ fn found_lines(state: &TopState, picture: &Snapshot, area: Rect, theme: ScreenTh
 }
 
 /// The findings at an item.
-fn findings_of<'a>(picture: &'a Snapshot, item: &HistoryItem) -> Vec<&'a LiveFinding> {
-    use linerate_host::live::picture::FindingSite;
+fn findings_of<'a>(snapshot: &'a Snapshot, item: &HistoryItem) -> Vec<&'a LiveFinding> {
+    use linerate_host::live::snapshot::FindingSite;
     let place = match item {
         HistoryItem::Interface(name) => FindingSite::Interface(name.clone()),
         HistoryItem::Receive(name, queue) => FindingSite::Receive(name.clone(), *queue),
@@ -317,8 +317,8 @@ fn findings_of<'a>(picture: &'a Snapshot, item: &HistoryItem) -> Vec<&'a LiveFin
         HistoryItem::Service(name) => FindingSite::Service(name.clone()),
         HistoryItem::Thread(tid) => FindingSite::Thread(*tid),
         HistoryItem::Socket(inode) => {
-            let services = picture.services.value().into_iter().flatten();
-            let has = |service: &&linerate_host::live::picture::ServiceSnapshot| {
+            let services = snapshot.services.value().into_iter().flatten();
+            let has = |service: &&linerate_host::live::snapshot::ServiceSnapshot| {
                 service.sockets.iter().any(|socket| socket.inode == *inode)
             };
             let mut services = services.filter(has);
@@ -327,9 +327,9 @@ fn findings_of<'a>(picture: &'a Snapshot, item: &HistoryItem) -> Vec<&'a LiveFin
                 None => return Vec::new(),
             }
         }
-        HistoryItem::Path => return picture.findings.iter().collect(),
+        HistoryItem::Path => return snapshot.findings.iter().collect(),
     };
-    picture.findings.iter().filter(|found| found.places.contains(&place)).collect()
+    snapshot.findings.iter().filter(|found| found.places.contains(&place)).collect()
 }
 
 // A rate in letters; a dash if it is unknown.

@@ -12,7 +12,7 @@ use super::rows;
 #[derive(Debug, Default)]
 pub(crate) struct TopState {
     // `None` until the first snapshot.
-    pub(crate) picture: Option<Snapshot>,
+    pub(crate) snapshot: Option<Snapshot>,
     pub(crate) history: SnapshotHistory,
     pub(crate) source: SnapshotFeed,
     pub(crate) focus: usize,
@@ -76,10 +76,10 @@ impl Default for SnapshotFeed {
 
 impl TopState {
     // Takes a new snapshot; it is shown unless the screen is paused.
-    pub(crate) fn take(&mut self, picture: Snapshot) {
-        self.history.take(&picture);
-        if !self.paused || self.picture.is_none() || self.is_replay() {
-            self.picture = Some(picture);
+    pub(crate) fn take(&mut self, snapshot: Snapshot) {
+        self.history.take(&snapshot);
+        if !self.paused || self.snapshot.is_none() || self.is_replay() {
+            self.snapshot = Some(snapshot);
         }
     }
 
@@ -204,8 +204,8 @@ impl TopState {
 
     /// Moves the selection down by `down` rows; without a selection, selects the first row.
     fn choose(&mut self, down: isize) {
-        let Some(picture) = &self.picture else { return };
-        let items = rows::panel(picture, self.stage(), &self.choice).items();
+        let Some(snapshot) = &self.snapshot else { return };
+        let items = rows::panel(snapshot, self.stage(), &self.choice).items();
         let at = self.item().and_then(|item| items.iter().position(|other| other == item));
         let last = items.len().saturating_sub(1);
         let next = match at {

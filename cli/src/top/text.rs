@@ -11,14 +11,14 @@ use crate::render::style::{TextStyle, TextTone, wrap};
 const FINDINGS: usize = 8;
 
 /// All stages, one below the other, then the findings.
-pub(crate) fn picture(picture: &Snapshot, choice: &RowSelection, style: TextStyle) -> String {
-    let mut lines = vec![paint(style, &title(picture)), String::new()];
-    for panel in panels(picture, choice) {
+pub(crate) fn snapshot(snapshot: &Snapshot, choice: &RowSelection, style: TextStyle) -> String {
+    let mut lines = vec![paint(style, &title(snapshot)), String::new()];
+    for panel in panels(snapshot, choice) {
         lines.extend(stage(&panel, style));
         lines.push(String::new());
     }
-    lines.extend(findings(picture, style));
-    for unknown in &picture.unknown {
+    lines.extend(findings(snapshot, style));
+    for unknown in &snapshot.unknown {
         let text = format!("Unknown: {}: {}", unknown.what, unknown.why);
         lines.extend(wrap(&text, style.width).iter().map(|line| style.paint(TextTone::Faint, line)));
     }
@@ -28,9 +28,9 @@ pub(crate) fn picture(picture: &Snapshot, choice: &RowSelection, style: TextStyl
 }
 
 /// The host, and the time over which rates are calculated.
-fn title(picture: &Snapshot) -> Vec<StyledSpan> {
-    let mut pieces = host(picture);
-    let time = match picture.interval_seconds {
+fn title(snapshot: &Snapshot) -> Vec<StyledSpan> {
+    let mut pieces = host(snapshot);
+    let time = match snapshot.interval_seconds {
         Some(seconds) => format!("rates over {}", format::time_span(seconds * 1e9)),
         None => "read once: no rates".to_owned(),
     };
@@ -39,16 +39,18 @@ fn title(picture: &Snapshot) -> Vec<StyledSpan> {
     pieces
 }
 
-pub(crate) fn host(picture: &Snapshot) -> Vec<StyledSpan> {
+pub(crate) fn host(snapshot: &Snapshot) -> Vec<StyledSpan> {
     let mut pieces = Vec::new();
-    if let Some(name) = picture.host.name.value().filter(|name| !name.is_empty()) {
+    if let Some(name) = snapshot.host.name.value().filter(|name| !name.is_empty()) {
         pieces.push((format!("{name}  "), TextTone::Strong));
     }
     let mut facts: Vec<String> = Vec::new();
-    facts.extend(picture.host.kernel.value().map(|kernel| format!("Linux {kernel}")));
-    facts.extend(picture.cpus.value().map(|cpus| format::count_with_noun(cpus.len(), "CPU")));
+    facts.extend(snapshot.host.kernel.value().map(|kernel| format!("Linux {kernel}")));
+    facts.extend(snapshot.cpus.value().map(|cpus| format::count_with_noun(cpus.len(), "CPU")));
     facts.extend(
-        Some(picture.host.nodes.len()).filter(|nodes| *nodes > 1).map(|n| format::count_with_noun(n, "node")),
+        Some(snapshot.host.nodes.len())
+            .filter(|nodes| *nodes > 1)
+            .map(|n| format::count_with_noun(n, "node")),
     );
     if !facts.is_empty() {
         pieces.push((facts.join(", "), TextTone::Faint));
@@ -68,9 +70,9 @@ fn stage(panel: &TopPanel, style: TextStyle) -> Vec<String> {
     lines
 }
 
-fn findings(picture: &Snapshot, style: TextStyle) -> Vec<String> {
+fn findings(snapshot: &Snapshot, style: TextStyle) -> Vec<String> {
     let mut lines = Vec::new();
-    for found in picture.findings.iter().take(FINDINGS) {
+    for found in snapshot.findings.iter().take(FINDINGS) {
         let (sign, tone) = severity_sign(Some(found.severity));
         let words = format!("{} {}: {}", found.severity.name(), found.id, found.title);
         for (number, line) in wrap(&words, style.width.saturating_sub(2)).iter().enumerate() {
@@ -78,7 +80,7 @@ fn findings(picture: &Snapshot, style: TextStyle) -> Vec<String> {
             lines.push(format!("{before} {line}"));
         }
     }
-    let more = picture.findings.len().saturating_sub(FINDINGS);
+    let more = snapshot.findings.len().saturating_sub(FINDINGS);
     if more > 0 {
         lines.push(style.paint(TextTone::Faint, &format!("  {more} more: linerate doctor")));
     }

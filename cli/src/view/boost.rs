@@ -114,7 +114,7 @@ pub(crate) fn change_summary(boost: &BoostPlan) -> String {
     let groups = count(|setting| matches!(setting, Setting::Steering { .. }));
     let threads = count(|setting| matches!(setting, Setting::ThreadCpus { .. }));
     let options = count(|setting| matches!(setting, Setting::Socket { .. }));
-    let others = boost.plan.changes.len() - groups - threads - options + boost.plan.agreements.len();
+    let others = boost.plan.changes.len() - groups - threads - options + boost.plan.exclusions.len();
     let parts: Vec<String> = [
         (groups, "steer", count_with_noun(groups, "group") + " of sockets by CPU"),
         (threads, "pin", count_with_noun(threads, "thread")),
@@ -145,7 +145,7 @@ pub(crate) fn refusal_summary(boost: &BoostPlan) -> Option<String> {
 /// Each reason with the groups, threads and findings to which it applies.
 fn refusals(boost: &BoostPlan) -> Section {
     let refused = boost.refusals.iter().map(|BoostRefusal { what, why }| (why.as_str(), what.as_str()));
-    let left = boost.plan.left.iter().map(|left| (left.why.as_str(), left.title.as_str()));
+    let left = boost.plan.skipped.iter().map(|left| (left.why.as_str(), left.title.as_str()));
     let is_named = |why: &str| boost.refusals.iter().any(|refusal| refusal.why == why);
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for (why, what) in refused.chain(left.filter(|(why, _)| !is_named(why))) {
@@ -392,7 +392,7 @@ fn current_state(boost: &ActiveBoost) -> Vec<Fact> {
         Known::Value(now) => now,
         Known::Unknown { why } => return vec![Fact::new("now", why)],
     };
-    let mut facts = vec![Fact::new("now", format!("{}.", delivery_text(&now.landed.agreement)))];
+    let mut facts = vec![Fact::new("now", format!("{}.", delivery_text(&now.delivery.agreement)))];
     if !now.unread_sockets.is_empty() {
         let cookies: Vec<String> = now.unread_sockets.iter().map(u64::to_string).collect();
         let noun = if cookies.len() == 1 { "socket" } else { "sockets" };

@@ -3,7 +3,7 @@
 mod drawing;
 mod evidence;
 mod lane;
-mod picture;
+mod paths;
 mod service;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -34,8 +34,8 @@ use crate::render::format;
 use drawing::PathDrawing;
 use evidence::value;
 use lane::QueueLane;
-use picture::{InterfacePaths, PathPicture, packets_per_second};
-use service::DrawnService;
+use paths::{InterfacePaths, PacketPaths, packets_per_second};
+use service::PathService;
 
 /// What was found on a packet path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub(crate) struct DoctorResult {
     numa_nodes: Known<u32>,
     findings: Vec<DoctorFinding>,
     unknown: Vec<UnknownItem>,
-    picture: PathPicture,
+    paths: PacketPaths,
     /// Counters of the stages. Pages and text do not show them.
     counters: Value,
     /// The state of the stages. Pages and text do not show it.
@@ -74,7 +74,7 @@ struct DoctorFinding {
     changes: Value,
     commands: Vec<String>,
     /// The finding to fix first.
-    first: Option<String>,
+    fix_first: Option<String>,
     caveats: String,
 }
 
@@ -119,7 +119,7 @@ impl DoctorResult {
             numa_nodes: view.now.machine.numa_nodes.clone(),
             findings,
             unknown: diagnosis.unknown.clone(),
-            picture: PathPicture::from_view(view),
+            paths: PacketPaths::from_view(view),
             counters: owned(&counter_growth(view))?,
             stages: owned(view.now)?,
         })
@@ -179,12 +179,12 @@ impl CommandResult for DoctorResult {
         );
         document.about = format!("{}, {readings}", if result.live { "this host" } else { "a capture" });
         document.tiles = Severity::ALL.map(|severity| tile(severity, &severities)).into();
-        if result.picture.interfaces.is_empty() {
+        if result.paths.interfaces.is_empty() {
             document
                 .notes
                 .push(Note::new("The packet path of no interface is known well enough to draw it."));
         }
-        document.sections = path_sections(&result.picture, result.seconds_between_readings.is_some());
+        document.sections = path_sections(&result.paths, result.seconds_between_readings.is_some());
         document
             .sections
             .extend(result.findings.iter().enumerate().map(|(index, finding)| finding.section(index + 1)));
@@ -243,20 +243,20 @@ fn summary(findings: &[Severity], unknown: usize) -> String {
 }
 
 /// The path per interface, then services without a drawing.
-fn path_sections(picture: &PathPicture, has_rates: bool) -> Vec<Section> {
-    let online = picture.interfaces.first().map(|paths| paths.online.clone()).unwrap_or_default();
-    let service = picture.service.as_ref();
+fn path_sections(host: &PacketPaths, has_rates: bool) -> Vec<Section> {
+    let online = host.interfaces.first().map(|paths| paths.online.clone()).unwrap_or_default();
+    let service = host.service.as_ref();
     let mut sections: Vec<Section> = Vec::new();
-    for (index, paths) in picture.interfaces.iter().enumerate() {
+    for (index, paths) in host.interfaces.iter().enumerate() {
         let in_text = if index < MOST_INTERFACES { Audience::Both } else { Audience::Page };
         sections.push(interface_section(paths, service, has_rates).only_for(in_text));
     }
-    if let more @ 1.. = picture.interfaces.len().saturating_sub(MOST_INTERFACES) {
+    if let more @ 1.. = host.interfaces.len().saturating_sub(MOST_INTERFACES) {
         let text = format!("and {more} more interfaces: --interface draws one");
         sections.push(Section::default().with_for(Audience::Text, Block::faint(text)));
     }
     if service.is_none() {
-        let lines: Vec<String> = picture.others.iter().map(|service| service.line(&online)).collect();
+        let lines: Vec<String> = host.other_services.iter().map(|service| service.line(&online)).collect();
         let more = match lines.len().saturating_sub(MOST_SERVICES) {
             0 => String::new(),
             more => format!("and {more} more services; "),
@@ -274,7 +274,7 @@ fn path_sections(picture: &PathPicture, has_rates: bool) -> Vec<Section> {
     sections
 }
 
-fn interface_section(paths: &InterfacePaths, service: Option<&DrawnService>, has_rates: bool) -> Section {
+fn interface_section(paths: &InterfacePaths, service: Option<&PathService>, has_rates: bool) -> Section {
     let rates = paths.rates.map_or_else(String::new, |(receive, transmit)| {
         format!("; {} in, {} out", packets_per_second(receive), packets_per_second(transmit))
     });
@@ -306,7 +306,7 @@ fn interface_section(paths: &InterfacePaths, service: Option<&DrawnService>, has
 }
 
 /// Receive queues by the node of their interrupts, each with the path of its packets.
-fn flows(paths: &InterfacePaths, service: Option<&DrawnService>) -> Vec<FlowGroup> {
+fn flows(paths: &InterfacePaths, service: Option<&PathService>) -> Vec<FlowGroup> {
     let lanes = paths.lanes();
     let rows: Vec<(Option<u32>, Vec<String>)> =
         lanes.iter().map(|lane| (lane.node, lane_cells(paths, lane, service))).collect();
@@ -332,7 +332,7 @@ fn flows(paths: &InterfacePaths, service: Option<&DrawnService>) -> Vec<FlowGrou
 }
 
 /// The stations of a lane in order.
-fn lane_cells(paths: &InterfacePaths, lane: &QueueLane, service: Option<&DrawnService>) -> Vec<String> {
+fn lane_cells(paths: &InterfacePaths, lane: &QueueLane, service: Option<&PathService>) -> Vec<String> {
     let rate = lane.rate.map_or_else(String::new, |rate| format!(" ({})", packets_per_second(rate)));
     let mut cells = vec![format!("rx {}{rate}", lane.queues)];
     cells.push(match &lane.napi {
@@ -391,7 +391,7 @@ impl DoctorFinding {
                  the rate of answers."
             )
         };
-        self.first.as_ref().map(|first| Fact::new("first", text(first)))
+        self.fix_first.as_ref().map(|first| Fact::new("first", text(first)))
     }
 
     fn gain(&self) -> Fact {
@@ -401,8 +401,8 @@ impl DoctorFinding {
     fn page_facts(&self) -> Vec<Fact> {
         let ratio =
             self.published_ratio.map(|ratio| format!("{}; ", format::ratio(ratio))).unwrap_or_default();
-        let aside = format!("{ratio}{}; kernels: {}", self.source, self.kernels);
-        let effect = Fact { aside, ..Fact::new("effect", &self.effect) };
+        let detail = format!("{ratio}{}; kernels: {}", self.source, self.kernels);
+        let effect = Fact { detail, ..Fact::new("effect", &self.effect) };
         let remedy = Fact { commands: self.commands.clone(), ..Fact::new("remedy", &self.remedy) };
         [effect, self.gain()]
             .into_iter()
@@ -436,8 +436,8 @@ impl DoctorFinding {
         });
         let fix = self.fix_first().unwrap_or_else(|| match self.commands.split_first() {
             Some((command, rest)) => {
-                let aside = if rest.is_empty() { String::new() } else { format!("and {} more", rest.len()) };
-                Fact { aside, ..Fact::new("do", command) }
+                let detail = if rest.is_empty() { String::new() } else { format!("and {} more", rest.len()) };
+                Fact { detail, ..Fact::new("do", command) }
             }
             None => Fact::new("remedy", &self.remedy),
         });

@@ -231,7 +231,7 @@ fn capacity_chart(report: &LadderReport) -> RangeChart {
             marks: vec![RangeMark { at: estimate.median, shape: MarkShape::Dot }],
             linked: Some(estimate.median),
             value,
-            aside: uncertainty(step),
+            detail: uncertainty(step),
             badge,
             ..row
         }

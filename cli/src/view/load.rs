@@ -6,7 +6,7 @@ mod search;
 
 use linerate_load::capacity::OverloadResult;
 use linerate_load::report::{LoadReport, OverloadReport, RampReport};
-use linerate_load::{CodeCount, GeneratorDescription, Latency, LeftAs, SlotInterval, SlotOutcome};
+use linerate_load::{CodeCount, GeneratorDescription, Latency, SendMethod, SlotInterval, SlotOutcome};
 
 use crate::document::{
     Audience, ChartScale, Document, Fact, LineAxis, LineChart, LineSeries, LineStyle, Mark, Note, Section,
@@ -102,7 +102,7 @@ fn sent_only(envelope: &Envelope<LoadReport>) -> Document {
         generator_text(&envelope.result.generator),
         seconds(outcome.duration.as_secs_f64())
     );
-    let mut sent_as = vec![Fact::new("sent", outcome.self_watch.left_as.to_string())];
+    let mut sent_as = vec![Fact::new("sent", outcome.self_watch.send_method.to_string())];
     if outcome.send_errors.total() > 0 {
         sent_as.push(Fact::new("not sent", grouped(outcome.send_errors.total())));
     }
@@ -125,7 +125,7 @@ fn ramp(envelope: &Envelope<RampReport>) -> Document {
     facts.extend(each);
     let rows = steps.iter().map(|step| {
         [
-            step.asked_per_second.map_or_else(|| UNKNOWN.to_owned(), rate),
+            step.requested_per_second.map_or_else(|| UNKNOWN.to_owned(), rate),
             rate(step.offered_per_second),
             rate(step.answered_per_second),
             percent(step.loss_ratio()),
@@ -236,15 +236,15 @@ fn slot_facts(report: &LoadReport) -> Vec<Fact> {
         Fact::new("rate", format!("offered {offered}/s, answered {answered}/s")),
         Fact::new("requests", format!("sent {sent}, answered {replies}, lost {lost} ({loss})")),
     ];
-    let (way, bursts) = (outcome.self_watch.left_as, &outcome.bursts);
+    let (way, bursts) = (outcome.self_watch.send_method, &outcome.bursts);
     if bursts.max_requests > 0 {
         let words =
             format!("{way}, median {} at a time, at most {}", bursts.median_requests, bursts.max_requests);
         facts.push(Fact::new("sent", words));
     }
     let others = format!(
-        "duplicate {}, reordered {}, corrupt {}, foreign {}, late {}",
-        outcome.duplicate, outcome.reordered, outcome.corrupt, outcome.foreign, outcome.late
+        "duplicate {}, reordered {}, corrupt {}, unsolicited {}, late {}",
+        outcome.duplicate, outcome.reordered, outcome.corrupt, outcome.unsolicited, outcome.late
     );
     facts.push(Fact::new("other replies", others));
     if outcome.lost > 0 {
@@ -328,7 +328,7 @@ fn account_table(outcome: &SlotOutcome) -> Table {
         outcome.duplicate,
         outcome.reordered,
         outcome.corrupt,
-        outcome.foreign,
+        outcome.unsolicited,
         outcome.late,
         outcome.send_errors.total(),
     ];
@@ -340,7 +340,7 @@ fn account_table(outcome: &SlotOutcome) -> Table {
         ">duplicate",
         ">reordered",
         ">corrupt",
-        ">foreign",
+        ">unsolicited",
         ">late",
         ">not sent",
     ])
@@ -358,8 +358,8 @@ fn codes_table(outcome: &SlotOutcome) -> Table {
 /// The share of the capacity that is answered at each multiple of it.
 fn overload_section(overload: &[OverloadResult]) -> Section {
     let rows = overload.iter().map(|one| {
-        let way = match one.left_as {
-            LeftAs::LiveFrames => ", sent as live frames",
+        let way = match one.send_method {
+            SendMethod::LiveFrames => ", sent as live frames",
             _ => "",
         };
         let goodput = match (one.goodput_ratio.value(), one.goodput_ratio.why()) {

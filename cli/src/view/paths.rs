@@ -237,7 +237,7 @@ pub(super) fn rate_row(
         span: Some((estimate.low, estimate.high)),
         marks: vec![RangeMark { at: estimate.median, shape: MarkShape::Dot }],
         value: rate(estimate.median),
-        aside: plus_minus(estimate.median, estimate.low, estimate.high),
+        detail: plus_minus(estimate.median, estimate.low, estimate.high),
         ..row
     }
 }

@@ -44,7 +44,7 @@ impl CommandResult for PersistReport {
             ("written", &wrote.written),
             ("up to date", &wrote.already),
             ("removed", &wrote.removed),
-            ("left, because it was changed since", &wrote.left),
+            ("left, because it was changed since", &wrote.kept),
         ])];
         document
     }
@@ -54,15 +54,15 @@ impl CommandResult for RemovedFiles {
     const SCHEMA: &'static str = "linerate.tune-unpersist/2";
 
     fn document(envelope: &Envelope<Self>) -> Document {
-        let RemovedFiles { removed, left } = &envelope.result;
-        let verdict = match removed.is_empty() && left.is_empty() {
+        let RemovedFiles { removed, kept } = &envelope.result;
+        let verdict = match removed.is_empty() && kept.is_empty() {
             true => "Nothing was made to persist.".to_owned(),
             false => format!("{} removed.", count_with_noun(removed.len(), "file")),
         };
         let mut document =
             Document::new("Removed persistent tune", verdict, envelope.origin(), &envelope.warnings);
         document.sections =
-            vec![files(&[("removed", removed), ("left, because it was changed since", left)])];
+            vec![files(&[("removed", removed), ("left, because it was changed since", kept)])];
         document
     }
 }

@@ -62,7 +62,7 @@ fn steps(steps: &[PredictedStep]) -> Table {
             rate(step.per_second),
             optional(step.gain_ratio, ratio),
             limit(step.limit).to_owned(),
-            optional(step.here_ratio, ratio),
+            optional(step.local_ratio, ratio),
             optional(step.measured_ratio, ratio),
             optional(step.published_per_second, rate),
         ]

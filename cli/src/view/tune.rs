@@ -225,18 +225,19 @@ fn undo_reason(why: UndoReason) -> &'static str {
 }
 
 fn undo_fact(setting: &UndoneSetting) -> Fact {
-    let UndoneSetting { setting: knob, name, first, outcome, renamed_from } = setting;
+    let UndoneSetting { setting: knob, name, original, outcome, renamed_from } = setting;
     let renamed = renamed_from.as_ref().map_or_else(String::new, |was| format!(" (it was {was})"));
-    let first = shown(knob, first);
+    let original = shown(knob, original);
     let (label, text) = match outcome {
-        UndoOutcome::Restored => ("restored", first),
-        UndoOutcome::Already => ("as before", first),
-        UndoOutcome::Drift { found } => {
-            ("left", format!("{}, set by others since; before the tune it was {first}", shown(knob, found)))
-        }
+        UndoOutcome::Restored => ("restored", original),
+        UndoOutcome::Already => ("as before", original),
+        UndoOutcome::Drift { found } => (
+            "left",
+            format!("{}, set by others since; before the tune it was {original}", shown(knob, found)),
+        ),
         UndoOutcome::Covered { by } => ("left", format!("changed by tune {by}, which restores it")),
         UndoOutcome::Gone { why } => ("gone", why.clone()),
-        UndoOutcome::Failed { why, .. } => ("failed", format!("{why}; before the tune it was {first}")),
+        UndoOutcome::Failed { why, .. } => ("failed", format!("{why}; before the tune it was {original}")),
     };
     Fact::new(label, format!("{name}{renamed}: {text}"))
 }
@@ -433,8 +434,8 @@ fn past_states(tune: &PastTune) -> String {
             why => format!(": {why}"),
         };
         states.push(format!("{done} {}{why}", format::utc(undo.unix_seconds)));
-        if undo.left > 0 {
-            states.push(format!("{} left", undo.left));
+        if undo.skipped > 0 {
+            states.push(format!("{} left", undo.skipped));
         }
         if undo.refused > 0 {
             states.push(format!("{} not restored", undo.refused));

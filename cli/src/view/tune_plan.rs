@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use linerate_host::setting::{QueueDirection, SteeringTable};
 use linerate_host::{CpuSet, Setting, SettingValue, Severity};
-use linerate_tune::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use linerate_tune::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use linerate_tune::plan::{
     ChangeImpact, HeldBack, InterfaceLayout, PlanRehearsal, PlannedChange, SkippedFinding,
 };
@@ -38,12 +38,12 @@ pub(crate) fn document(view: &PlanView<'_>) -> Document {
     let mut sections = change_sections(plan, full);
     sections.extend(held_back(&plan.held_back));
     sections.extend(plan.layouts.iter().filter(|layout| full || is_reset(plan, layout)).map(layout));
-    sections.extend(skipped(&plan.left, full));
+    sections.extend(skipped(&plan.skipped, full));
     sections.extend(rehearsed(view));
     if !view.unseen.is_empty() {
         sections.push(paragraphs("Could not read", view.unseen));
     }
-    let changes = plan.agreements.len() + plan.changes.len();
+    let changes = plan.exclusions.len() + plan.changes.len();
     let mut verdict = summary(plan, view.host);
     if !plan.cpus.is_empty() {
         verdict.push_str(&format!(" Packets go to CPUs {}.", in_order(&plan.cpus)));
@@ -60,7 +60,7 @@ pub(crate) fn document(view: &PlanView<'_>) -> Document {
         },
         tiles: vec![
             Tile::new(changes.to_string(), "", "changes"),
-            Tile::new(plan.left.len().to_string(), "", "findings left as they are"),
+            Tile::new(plan.skipped.len().to_string(), "", "findings left as they are"),
         ],
         sections,
         full,
@@ -70,7 +70,7 @@ pub(crate) fn document(view: &PlanView<'_>) -> Document {
 
 /// Number of changes, and the interruptions they cause.
 pub(crate) fn summary(plan: &TunePlan, host: &str) -> String {
-    let all = || plan.agreements.iter().chain(&plan.changes);
+    let all = || plan.exclusions.iter().chain(&plan.changes);
     let goal = &plan.goal;
     let held = match plan.held_back.iter().map(|held| held.changes.len()).sum::<usize>() {
         0 => String::new(),
@@ -150,11 +150,11 @@ enum ChangeKind {
 
 /// The changes in groups, sorted by subject.
 fn change_groups(plan: &TunePlan) -> Vec<ChangeGroup<'_>> {
-    let agreements = plan.agreements.iter().map(|change| (ChangeSubject::OtherTools, change));
+    let exclusions = plan.exclusions.iter().map(|change| (ChangeSubject::OtherTools, change));
     let changes =
         plan.changes.iter().map(|change| (ChangeSubject::of(&change.setting, &plan.devices), change));
     let mut groups: Vec<ChangeGroup<'_>> = Vec::new();
-    for (subject, change) in agreements.chain(changes) {
+    for (subject, change) in exclusions.chain(changes) {
         match groups.iter_mut().find(|group| group.subject == subject && group.takes(change)) {
             Some(group) => group.changes.push(change),
             None => {
@@ -328,21 +328,21 @@ impl ChangeGroup<'_> {
 
 /// Another tool that manages the setting, and how to keep that tool from changing it back.
 fn claim_fact(claim: &SettingClaim, full: bool) -> Fact {
-    let acts = match claim.acts {
+    let when = match claim.enforcement {
         EnforcementMode::Always => "again and again",
         EnforcementMode::OnRestart => "when it is started or reloaded",
         EnforcementMode::OnLink => "when the interface appears or is taken up",
         EnforcementMode::AtBoot => "at boot",
     };
     let what = claim.what.trim_end_matches('.');
-    let mut text = format!("{} sets it {acts}: {what} ({}).", claim.owner, claim.read_from);
-    if claim.agreement == ClaimAgreement::InPlan {
+    let mut text = format!("{} sets it {when}: {what} ({}).", claim.owner, claim.read_from);
+    if claim.exclusion == ClaimExclusion::InPlan {
         text.push_str(" The plan keeps it from doing so.");
     }
-    let commands = match &claim.agreement {
-        ClaimAgreement::ByHand { commands } if full => commands.clone(),
-        ClaimAgreement::ByHand { commands } => commands.iter().take(1).cloned().collect(),
-        ClaimAgreement::InPlan | ClaimAgreement::NotNeeded => Vec::new(),
+    let commands = match &claim.exclusion {
+        ClaimExclusion::ByHand { commands } if full => commands.clone(),
+        ClaimExclusion::ByHand { commands } => commands.iter().take(1).cloned().collect(),
+        ClaimExclusion::InPlan | ClaimExclusion::NotNeeded => Vec::new(),
     };
     Fact { commands, ..Fact::new("also", text) }
 }
@@ -359,7 +359,7 @@ fn interrupted(interrupts: ChangeImpact) -> &'static str {
 /// Changes that wait until a finding is fixed.
 fn held_back(held: &[HeldBack]) -> Option<Section> {
     let mut section = Section::new("Held back");
-    for HeldBack { until_fixed, why, first, effect, source, changes } in held {
+    for HeldBack { until_fixed, why, fix_first, effect, source, changes } in held {
         let what = format!("{} until {until_fixed} is fixed", count_with_noun(changes.len(), "change"));
         let table = Table::new(&["setting", "from", "to"]).with_rows(changes.iter().map(|change| {
             [
@@ -371,7 +371,7 @@ fn held_back(held: &[HeldBack]) -> Option<Section> {
         let table = table.with_text_limit(2, "more (--full)");
         section = section.with(Block::Paragraph(Tone::Warn, what)).with(table).with(vec![
             Fact::new("why", why),
-            Fact::new("first", first),
+            Fact::new("first", fix_first),
             Fact::new("effect", format!("{effect} ({source})")),
             Fact::new("or", "--anyway plans these changes, too."),
         ]);
@@ -436,7 +436,7 @@ fn rehearsed(view: &PlanView<'_>) -> Option<Section> {
     let above = rehearsal.diagnosis.findings.iter().filter(|finding| finding.severity > Severity::Note);
     let mut facts: Vec<Fact> = above
         .map(|finding| {
-            let is_left = plan.left.iter().any(|left| left.finding == finding.id);
+            let is_left = plan.skipped.iter().any(|left| left.finding == finding.id);
             let why = match is_left {
                 true => "not fixed",
                 false if plan.held_back.iter().any(|held| held.fixes(finding.id)) => "held back",

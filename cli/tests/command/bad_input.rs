@@ -1,11 +1,11 @@
-//! Bad input gets one clear line and exit status 2.
+//! Invalid input produces one clear line on standard error and exit status 2.
 
 use crate::support;
 use std::net::UdpSocket;
 use std::process::Command;
 
-/// Runs the commands of a file under `tests/bad_input`. Each is followed by its line on standard error,
-/// in which `[..]` stands for any text.
+/// Runs the commands of a file under `tests/bad_input`. Below each command is the line that it has
+/// to print on standard error, in which `[..]` stands for any text.
 fn assert_refusals(cases: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let mut wrong = String::new();
@@ -53,7 +53,8 @@ fn a_port_in_use_is_named() {
     assert!(errors.contains(&address) && errors.contains("in use"), "{errors}");
 }
 
-/// Every command that help lists, by its words.
+/// All commands that `-h` lists, each as a list of words. The first one, `linerate` itself, has no
+/// words.
 fn commands() -> Vec<Vec<String>> {
     let mut found = vec![Vec::new()];
     let mut next = 0;
@@ -64,7 +65,7 @@ fn commands() -> Vec<Vec<String>> {
         let help = String::from_utf8(support::linerate(&asked).stdout).expect("text");
         let listed =
             help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-        // What is set further in goes on with the line above.
+        // Lines with more indentation continue the line above.
         let names = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         let names = names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
         found.extend(names.map(|name| words.iter().cloned().chain([name.to_owned()]).collect()));
@@ -111,7 +112,7 @@ fn completions_know_commands_and_values() {
         let output = support::linerate(&["completions", shell]);
         assert!(output.status.success() && !output.stdout.is_empty(), "{shell}");
     }
-    // The words of a command line whose last is to be completed, and a word that must be offered.
+    // A command line without `linerate`, and a word that completion must offer for its last word.
     let mut lines = vec![
         ("", "doctor"),
         ("tune ", "persist"),

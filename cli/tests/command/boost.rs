@@ -1,4 +1,4 @@
-//! `linerate boost` on `linerate serve echo`, in a lab whose receiver is the host.
+//! `linerate boost` on `linerate serve echo`. The receiver of a lab is the host.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -12,11 +12,11 @@ use crate::tune::scene::{TuneTestLab, output_text};
 
 const PORT: &str = "5300";
 
-/// A server that is ended with the test.
+/// An echo server that ends with the test.
 struct BoostEchoServer(Child);
 
 impl BoostEchoServer {
-    /// Starts it in the scene's host, and waits until it serves.
+    /// Starts the server on the lab's receiver and waits until it serves.
     fn start(scene: &TuneTestLab, arguments: &[&str]) -> Self {
         let mut command = scene.on_host(program());
         command.args(["serve", "echo", "--bind", "0.0.0.0:5300", "--workers", "2"]).args(arguments);
@@ -27,7 +27,7 @@ impl BoostEchoServer {
         Self(child)
     }
 
-    /// As a server that knows nothing of CPUs.
+    /// Starts the server without CPU steering and without pinning.
     fn plain(scene: &TuneTestLab) -> Self {
         Self::start(scene, &["--sockets", "reuseport", "--no-pin"])
     }
@@ -49,7 +49,7 @@ fn boost(scene: &TuneTestLab, arguments: &[&str]) -> Output {
     command.output().expect("the command starts")
 }
 
-/// The same, which has to end with this status.
+/// Runs `boost` and checks its exit status. Returns standard output and standard error.
 fn expect(scene: &TuneTestLab, status: i32, arguments: &[&str]) -> (String, String) {
     let output = boost(scene, arguments);
     let (out, err) = output_text(&output);
@@ -127,7 +127,7 @@ fn another_network_namespace_is_entered_with_its_own_sysfs() {
     }
     let echo = BoostEchoServer::plain(&scene);
     let pid = echo.0.id().to_string();
-    // The sysfs of the test's own namespace lists other interfaces.
+    // In the test's own network namespace, sysfs lists other interfaces.
     let asked = ["boost", "--pid", &pid, "--look", "0.1", "--no-datagrams", "--interface", "nosuch"];
     let named = linerate(&[&asked[..], &["--netns", &pid]].concat());
     one_line(&named, 2, "no interface 'nosuch': there are eth0, lo\n");
@@ -145,13 +145,13 @@ fn a_boost_is_made_told_and_taken_back() {
     let _echo = BoostEchoServer::plain(&scene);
     let (out, _) = expect(&scene, 0, &["--port", PORT, "--json", "-"]);
     let before = document(&out)["result"]["server"].clone();
-    if before["landings"]["unknown"].is_string() {
-        return skip(test, before["landings"]["unknown"].as_str().expect("a text"));
+    if before["delivery"]["unknown"].is_string() {
+        return skip(test, before["delivery"]["unknown"].as_str().expect("a text"));
     }
-    // Somebody has to be asked.
+    // Without a terminal, apply requires --yes.
     one_line(&boost(&scene, &["apply", "--port", PORT]), 2, "--yes");
 
-    // Nothing would show whether its clients still get replies.
+    // Without load, linerate cannot check whether clients still get replies.
     let (out, _) = expect(&scene, 0, &["plan", "--port", PORT]);
     assert!(out.contains("and apply refuses"), "{out}");
     one_line(&boost(&scene, &["apply", "--port", PORT, "--yes"]), 1, "Put it under load and apply again");
@@ -168,7 +168,7 @@ fn a_boost_is_made_told_and_taken_back() {
     assert_eq!(sockets.as_array().map(Vec::len), Some(2), "{out}");
     assert!(scene.run("status", &[]).status.success(), "tune status");
 
-    // So already, and nothing is begun.
+    // All settings have their values already, so apply starts no tune.
     let (out, _) = expect(&scene, 0, &["apply", "--port", PORT, "--yes"]);
     assert!(out.contains("nothing to change") && out.lines().count() <= 3, "{out}");
 
@@ -188,13 +188,14 @@ fn a_boost_is_made_told_and_taken_back() {
 fn packets_of_a_boosted_server_land_as_planned() {
     let test = "packets_of_a_boosted_server_land_as_planned";
     let Some(scene) = TuneTestLab::up(test) else { return };
-    // The flow decides where a packet arrives: with all of them on one CPU there is nothing to steer.
+    // The flow decides on which CPU a packet arrives. With all flows on one CPU there would be
+    // nothing to steer.
     for queue in 0..4 {
         let file = format!("/sys/class/net/eth0/queues/rx-{queue}/rps_cpus");
         scene.shell(&format!("echo {} > {file}", 1 << (queue % 2)));
     }
-    // Pinned workers: an idle machine may wake unpinned threads where packets arrive, so that
-    // nothing could be gained.
+    // The workers are pinned. An idle machine may wake unpinned threads on the CPU where packets
+    // arrive, so a boost would gain nothing.
     let _echo = BoostEchoServer::start(&scene, &["--sockets", "reuseport"]);
     let mut load = scene.on("sender0", program());
     load.args(["load", "198.18.0.1:5300", "--rate", "5k", "--flows", "64", "--duration", "60"]);

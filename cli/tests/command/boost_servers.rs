@@ -1,4 +1,4 @@
-//! `linerate boost` against servers that people run, unmodified, as root runs it: in a lab, whose receiver is the host.
+//! `linerate boost`, run as root, on servers such as NSD. The receiver of a lab is the host.
 
 mod echo;
 mod harm;

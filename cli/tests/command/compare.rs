@@ -1,4 +1,4 @@
-//! `--compare`: two results of `load` as a gate, against a server that burns CPU for each request.
+//! `--compare`: two results of `load` as a gate. The server burns CPU time for each request.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::schema::conforms;
 use crate::support::{linerate, machine};
 
-/// An echo server that computes for each request.
+/// An echo server that burns CPU time for each request.
 struct BurningServer {
     address: String,
     stop: Arc<AtomicBool>,
@@ -68,7 +68,7 @@ fn error_text(output: &Output) -> String {
 
 const SHORT: &[&str] = &["--interval", "0.1"];
 
-/// Rounds that take some 100 us in a build for tests.
+/// Rounds that take about 100 us in a test build.
 const ROUNDS: u64 = 5_000;
 
 #[test]
@@ -104,7 +104,7 @@ fn ramps_are_compared_by_the_rates_that_both_have() {
     let directory = tempfile::tempdir().expect("a directory");
     let [old, slow] = ["old.json", "slow.json"].map(|name| directory.path().join(name));
     BurningServer::start(ROUNDS).load(&["--ramp", "200-400:200", "--duration", "1"], &old, &[]);
-    // Its median latency is far longer at any rate.
+    // The median latency of this server is far longer at any rate.
     BurningServer::start(20 * ROUNDS).load(&["--ramp", "200-600:200", "--duration", "1"], &slow, &[]);
     let [old, slow] = [&old, &slow].map(|path| path.to_str().expect("a name"));
     let output = linerate(&["load", "--compare", old, slow, "--json", "-"]);

@@ -1,4 +1,4 @@
-//! `linerate cost` as root runs it: frames that nobody wants, on the CPU of somebody who wants to compute.
+//! `linerate cost` as root: frames that no server reads take time from a process on the same CPU.
 
 mod accord;
 mod compared;

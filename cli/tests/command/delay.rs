@@ -1,4 +1,4 @@
-//! `linerate delay` of a server on loopback.
+//! `linerate delay` on a server on loopback.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::schema;
 use crate::support::{linerate, skip};
 
-/// It ends with status 2 and one line that says this.
+/// `linerate delay` has to fail with status 2 and one line that contains `words`.
 fn refused(arguments: &[&str], words: &str) {
     let output = linerate(&[&["delay"], arguments].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -26,7 +26,7 @@ fn socket() -> UdpSocket {
     socket
 }
 
-/// Runs this while a server answers requests on loopback; it gets the port.
+/// Calls `run` with the port of a server that answers requests on loopback meanwhile.
 fn served<T>(run: impl FnOnce(&str) -> T) -> T {
     let (server, client, stop) = (socket(), socket(), AtomicBool::new(false));
     let address = server.local_addr().expect("an address");
@@ -48,7 +48,7 @@ fn served<T>(run: impl FnOnce(&str) -> T) -> T {
                 client.recv(&mut buffer).expect("a reply");
             }
         });
-        // A failed assertion ends the client, too.
+        // Ends the client even if an assertion fails.
         let result = panic::catch_unwind(AssertUnwindSafe(|| run(&address.port().to_string())));
         stop.store(true, Ordering::Relaxed);
         result.unwrap_or_else(|cause| panic::resume_unwind(cause))

@@ -1,4 +1,4 @@
-//! `linerate doctor`, run as a user runs it: on trees, captures and this machine.
+//! `linerate doctor`, run as a user runs it: on host trees, captures and this machine.
 
 mod calls;
 
@@ -17,7 +17,7 @@ fn json(output: &Output) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// The document without what differs from run to run.
+/// The document without the fields that differ from run to run.
 fn lasting(mut document: Value) -> Value {
     for key in ["argv", "started_unix_seconds"] {
         document.as_object_mut().expect("an object").remove(key);
@@ -64,7 +64,7 @@ fn an_anonymous_capture_leads_to_the_same_findings_without_the_names() {
     assert!(named.to_string().contains("udpecho") && !anonymous.to_string().contains("udpecho"));
 }
 
-/// What a capture says of itself.
+/// The manifest in a capture.
 fn manifest(file: &Path) -> Value {
     let archive = std::fs::File::open(file).expect("a capture");
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(archive));
@@ -135,7 +135,7 @@ fn a_host_with_nothing_wrong_is_no_failure() {
 
 #[test]
 fn the_exit_status_follows_the_severity_asked_for() {
-    // Of a host of which only the kernel is known, only the kernel can be judged, and its age is a note.
+    // The tree has only the kernel version, so doctor can only judge the kernel. Its age is a note.
     let bare = tempfile::tempdir().expect("a directory");
     std::fs::create_dir_all(bare.path().join("proc/sys/kernel")).expect("made");
     std::fs::write(bare.path().join("proc/sys/kernel/osrelease"), "4.6.3\n").expect("written");
@@ -176,7 +176,7 @@ fn an_interrupted_watch_shows_the_first_reading() {
         .spawn()
         .expect("the command starts");
     let pid = child.id().to_string();
-    // It takes over the signals before anything else, and waits in a call that ends with one.
+    // doctor installs its signal handlers first, then waits in a call that a signal interrupts.
     let waits = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
@@ -291,7 +291,7 @@ fn a_container_looks_at_the_host_whose_root_is_mounted() {
     if !rustix::process::geteuid().is_root() {
         return skip(test, "takes root");
     }
-    // Only below the mounted root there is /marker.
+    // Only the mounted root has a /marker.
     let script = "set -e; cd \"$1\"; mount -t tmpfs none .; cd \"$1\"; mkdir proc sys; touch marker; mount --rbind /proc proc; \
                   mount --rbind /sys sys; mount --bind /proc/self/ns/net marker; cd /; \
                   exec \"$2\" doctor --host-root \"$1\" --netns /marker --interface lo --json -";

@@ -1,4 +1,4 @@
-//! `linerate drops` against losses that are made, and counted by the kernel or by those who made them.
+//! `linerate drops` on deliberate losses that the kernel or the test counts too.
 
 mod balanced;
 mod forwarded;

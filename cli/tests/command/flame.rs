@@ -1,4 +1,4 @@
-//! `linerate flame` beside a server that runs.
+//! `linerate flame` next to a running server.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,15 +19,17 @@ use crate::support::{self, program, skip};
 
 const PORT: u16 = 4054;
 
-/// CPUs that send and serve.
+/// Number of CPUs that send and serve.
 const CPUS: usize = 2;
 
-/// Threads of a server that share a socket. Each waits with an epoll of its own, so that a packet wakes all that wait.
+/// Server threads that share a socket. Each thread waits in its own epoll, so a packet wakes all
+/// waiting threads.
 const THREADS: usize = 32;
 
 const ATTEMPTS: u32 = 3;
 
-/// A lab, where one can be made and has two CPUs.
+/// Prints a SKIP line and returns `None` without root, without two CPUs or if no lab can be
+/// created.
 fn lab(test: &str) -> Option<Lab> {
     if thread::available_parallelism().map_or(1, std::num::NonZero::get) < CPUS {
         skip(test, "it takes two CPUs");
@@ -46,7 +48,7 @@ fn pin(cpu: usize) {
     sched_setaffinity(None, &cpus).expect("pinned");
 }
 
-/// The sockets of a server on one port: one, or one a CPU for the packets of that.
+/// The server's sockets on one port: one socket, or one per CPU for the packets that arrive there.
 fn sockets(lab: &Lab, many: bool) -> Vec<UdpSocket> {
     let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
     let open = |cpu: u32| {
@@ -67,7 +69,7 @@ fn sockets(lab: &Lab, many: bool) -> Vec<UdpSocket> {
     cpus.map(|cpu| lab.receiver().run(|| open(cpu)).expect("run").expect("bound")).collect()
 }
 
-/// Runs something while both CPUs send to the sockets' port and threads on both serve it.
+/// Calls `run` while both CPUs send requests to the port and threads on both CPUs serve it.
 fn while_served<T>(lab: &Lab, sockets: &[UdpSocket], run: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     let go_on = || !over.load(Ordering::Relaxed);
@@ -110,21 +112,21 @@ fn while_served<T>(lab: &Lab, sockets: &[UdpSocket], run: impl FnOnce() -> T) ->
     })
 }
 
-/// What `linerate flame` tells.
+/// The output of `linerate flame`.
 struct FlameOutput {
     text: String,
     document: Value,
 }
 
 impl FlameOutput {
-    /// Time that CPUs waited for a socket that several threads share.
+    /// Time that CPUs waited for a socket that several threads share, in ns.
     fn waited_for_socket_ns(&self) -> u64 {
         let locks = self.document["result"]["contention"]["locks"].as_array().expect("a list");
         let of_socket = locks.iter().filter(|lock| OF_SOCKET.iter().any(|spot| lock["spot"] == *spot));
         of_socket.map(|lock| lock["waited_ns"].as_u64().expect("a time")).sum()
     }
 
-    /// Whether it says first of all that such a socket is waited for.
+    /// Whether the first paragraph says that CPUs wait for a socket that several threads share.
     fn says_it_first(&self) -> bool {
         let [verdict, locks, spots] = ["", "\nLock waits", "\nHot spots"].map(|what| self.text.find(what));
         let paragraph = self.text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
@@ -133,7 +135,7 @@ impl FlameOutput {
         names_it && verdict < locks && (locks < spots || !paragraph.contains("waiting for locks"))
     }
 
-    /// Which part of what was not idle was this test.
+    /// This test's share of all samples that are not idle.
     fn share_of_own(&self) -> f64 {
         let stacks = self.document["result"]["profile"]["stacks"].as_array().expect("a list");
         let sum = |of: &dyn Fn(&&Value) -> bool| {
@@ -144,12 +146,13 @@ impl FlameOutput {
     }
 }
 
-/// Spots of which the finding is such a socket.
+/// Lock spots of the finding `socket.shared-by-threads`.
 const OF_SOCKET: [&str; 2] = ["socket-lock", "wake-up-lock"];
 
-/// Looks; none, and why, where that may not be.
+/// Runs `linerate flame`. Prints a SKIP line and returns `None` if it cannot run or cannot trace
+/// locks.
 fn looked(test: &str, json: &str) -> Option<FlameOutput> {
-    // Threads that are always ready would let it run seldom.
+    // Threads that are always runnable would leave flame little CPU time.
     let mut command = Command::new("nice");
     command.args(["-n", "-15"]).arg(program()).args(["flame", "--duration", "1.5", "--json", json]);
     let output = command.stdin(Stdio::null()).output().expect("the command starts");
@@ -175,7 +178,7 @@ fn a_socket_of_many_threads_is_told_first_and_sockets_by_cpu_are_not() {
     let json = json.to_str().expect("a name");
     let shared = sockets(&lab, false);
     let mut told = None;
-    // Others may have had the machine.
+    // Other programs may have used the CPUs.
     for _ in 0..ATTEMPTS {
         let Some(seen) = while_served(&lab, &shared, || looked(test, json)) else { return };
         let is_first = seen.says_it_first();
@@ -205,7 +208,7 @@ fn a_killed_flame_leaves_nothing_loaded() {
     let mut command = Command::new(program());
     command.args(["flame", "--duration", "60"]).stdin(Stdio::null()).stdout(Stdio::null());
     let mut child = command.stderr(Stdio::null()).spawn().expect("the command starts");
-    // Both ends of a wait.
+    // One program for each end of a lock wait.
     let mut programs = BTreeSet::new();
     within("it looks", || {
         programs = held(child.id());

@@ -1,4 +1,4 @@
-//! Documents that `flame` reads again, and what it says of those that it cannot.
+//! Saved documents that `flame` reads, and its errors for documents that it cannot read.
 
 use std::path::Path;
 use std::process::Output;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::schema::conforms;
 use crate::support;
 
-/// A run of a second on one CPU, half of which was softirq.
+/// A run of 1 s on one CPU. Half of the samples are softirq, or all are idle.
 fn document(idle: bool) -> Value {
     let context = if idle { "idle" } else { "softirq" };
     json!({

@@ -52,7 +52,7 @@ fn an_estimate_from_traffic_and_none_without() {
     assert!(read > 100.0 && read < 15_000.0, "{demand}");
     match report["capacity"]["per_second"].as_f64() {
         Some(capacity) => assert!(capacity > read / 2.0 && busy.status.success(), "{report}"),
-        // Where builds run next to this test.
+        // Other programs, such as builds, may use the CPUs during this test.
         None => {
             let why = report["capacity"]["unknown"].as_str().expect("a reason");
             assert!(why.contains("other programs took") || why.contains("the hypervisor took"), "{report}");

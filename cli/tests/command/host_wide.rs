@@ -1,6 +1,6 @@
-//! Settings of the whole machine are put back, also after kill -9.
+//! Machine-wide settings are restored, even after kill -9.
 //!
-//! These tests switch auditing of this machine, and so only run where that was agreed to.
+//! These tests switch auditing of this machine, so they run only with LINERATE_TEST_HOST_WIDE=1.
 
 use crate::support;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use linerate_host::{Host, Setting, SettingValue};
 use serde_json::Value as Json;
 
-/// Auditing as it was found, put back at the end.
+/// The original audit setting, restored at the end.
 struct AuditGuard(SettingValue);
 
 impl AuditGuard {

@@ -1,4 +1,4 @@
-//! A run that is killed at any moment leaves nothing that `linerate lab clean` does not remove.
+//! `linerate lab clean` removes everything that a run leaves when it is killed, at any moment.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use crate::support::{labs_can_be_made, machine, program, skip};
 use serde_json::Value;
 
-/// Links in the namespace of the tests, and every network namespace of a process that a run starts.
+/// Links in the test's network namespace, and the network namespaces of all linerate and nft
+/// processes.
 fn traces() -> (BTreeSet<String>, BTreeSet<String>) {
     let ours = |process: &Path| {
         let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
@@ -66,7 +67,7 @@ fn a_killed_run_leaves_nothing() {
     let runtime = tempfile::tempdir().expect("a directory");
     let runtime = runtime.path();
     let before = traces();
-    // From before the lab is there to the middle of the measurement.
+    // Kills runs at several moments before the lab is up, and runs whose lab is up.
     for round in 0_u32..8 {
         let mut child = start(runtime);
         let pid = child.id();
@@ -124,6 +125,6 @@ fn an_interrupted_run_reports_and_leaves_nothing() {
     assert_eq!(report["result"]["steps"][0]["id"], "baseline");
     let warnings = report["warnings"].as_array().expect("a list");
     assert!(warnings.iter().any(|warning| warning["kind"] == "interrupted"), "{warnings:?}");
-    // Root has one list for all labs, those of others who work beside this too.
+    // For root, `lab list` includes the labs of other tests.
     assert!(listed(runtime.path()).iter().all(|lab| lab["process"]["pid"] != pid));
 }

@@ -17,7 +17,7 @@ fn is_root_with_nsd(test: &str) -> bool {
     false
 }
 
-/// Processes whose command line has this text.
+/// Number of processes whose command line contains this text.
 fn processes_with(text: &str) -> usize {
     let entries = fs::read_dir("/proc").expect("/proc").flatten();
     entries

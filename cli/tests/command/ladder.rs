@@ -1,4 +1,5 @@
-//! `linerate ladder` between hosts of a lab, over real ssh: whatever ends it, every setting is as it was.
+//! `linerate ladder` between hosts of a lab, over real ssh: all settings are restored however the
+//! run ends.
 
 pub(crate) mod generators;
 
@@ -36,12 +37,12 @@ fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     while !holds() {
         assert!(Instant::now() < deadline, "{what} within {seconds} s");
-        // Nothing tells when a setting changes.
+        // No event reports a change of a setting.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A run of the step xps, up to where its setting is in effect.
+/// Starts a run of the step xps and returns once its setting is in effect.
 fn midway(scene: &TuneTestLab, generators: &SshTestGenerators) -> Child {
     let mut command = generators.ladder(scene, &["--steps", "xps"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -58,7 +59,7 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("a signal can be sent");
 }
 
-/// Whether nothing is in effect, and all is as it was.
+/// No tune may be in effect, and all settings have to have their original values.
 fn all_back(scene: &TuneTestLab, before: &crate::tune::scene::HostSettingValues) {
     assert_eq!(&scene.values(), before);
     let (status, _) = scene.expect(0, "status", &[]);
@@ -157,7 +158,8 @@ fn what_proved_better_stays_as_a_tune() {
     let test = "what_proved_better_stays_as_a_tune";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
-    // What leaves by two of the four queues is lost: no CPU sends by these, once each has its own.
+    // Two of the four transmit queues drop most packets. Once each CPU has its own queue, no CPU
+    // uses these two.
     scene.shell(
         "tc qdisc replace dev eth0 root handle 1: mq && \
          for queue in 3 4; do tc qdisc add dev eth0 parent 1:$queue tbf rate 1mbit burst 2k limit 4k; done",

@@ -34,7 +34,7 @@ fn read(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).expect("written")).expect("JSON")
 }
 
-/// A page fetches nothing and runs nothing.
+/// The page must fetch nothing and run no scripts.
 fn assert_self_contained(page: &str) {
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("</html>"));
     for outside in ["http:", "https:", "src=", "<script", "url(", "@import"] {
@@ -54,13 +54,13 @@ fn a_search_finds_a_known_capacity() {
     let files = ["--json", "-", "--html", html.to_str().expect("a name")];
     let more = ["--json-stream", stream.to_str().expect("a name"), "--overload", "2"];
     let output = load(&[&[address.as_str()][..], &search, &files, &more].concat());
-    // Half of what --min-rate asks for is not there.
+    // --min-rate requires ten times the capacity of the service.
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let found = document(&output);
     conforms(&found, "linerate.load-search/2");
     let found = &found["result"];
     let rate = found["transactions_per_second"]["median"].as_f64().expect("a rate");
-    // The loose lower bound is for machines that do other things, too.
+    // The lower bound is loose for busy machines.
     assert!(rate < capacity * 1.04 && rate > capacity * 0.8, "{rate} of {capacity}: {found}");
     assert!(found["missed"][0].as_str().is_some_and(|missed| missed.contains("--min-rate 50.0 k/s")));
     let goodput = found["overload"][0]["goodput_ratio"].clone();
@@ -113,7 +113,7 @@ fn a_search_by_sockets_over_veth_is_a_lower_bound() {
         let reasons = found["bound_because"].as_array().expect("reasons");
         let by_veth = reasons.iter().any(|reason| reason["reason"] == "server-delivers-replies");
         assert_eq!(by_veth, is_bound, "{backend}: {found}");
-        // On a busy machine the generator itself may be late, by either backend.
+        // On a busy machine the generator itself may be late, with either backend.
         assert!(reasons.is_empty() || found["generator_bound"] == true, "{backend}: {found}");
     }
 }
@@ -138,7 +138,8 @@ fn a_stream_tells_what_happens_and_adds_up() {
     let end = &end["result"];
     let intervals: Vec<&Value> = lines.iter().filter(|line| line["event"] == "interval").collect();
     assert_eq!(intervals.len(), 4, "{lines:?}");
-    // What leaves late is not there yet when its interval is told, but is in the account at the end.
+    // Requests that leave late are missing from the streamed interval, but the final document has
+    // them.
     let told = end["intervals"].as_array().expect("intervals");
     let sum = |key: &str| told.iter().map(|interval| count(interval, key)).sum::<u64>();
     assert_eq!(sum("sent"), count(end, "sent"));
@@ -176,14 +177,14 @@ fn runs_that_start_together_merge_into_one() {
     let samples = count(&merged["latency_ns"], "count");
     assert_eq!(samples, count(&a["latency_ns"], "count") + count(&b["latency_ns"], "count"));
     assert_eq!(merged["merged"].as_array().map(Vec::len), Some(2));
-    // How far apart two processes start is the machine's doing; that it is told is ours.
+    // The machine determines how far apart two processes start. linerate has to report it.
     let overlap = merged["overlap_ratio"].as_f64().expect("a share");
     let warned = document["warnings"].to_string().contains("overlap by");
     assert_eq!(overlap < 0.9, warned, "{document}");
     assert_self_contained(&fs::read_to_string(&html).expect("a page"));
 
     assert!(merged["merged"].as_array().expect("runs").iter().all(|run| run["clock"].is_null()), "one host");
-    // As of another host, whose clock nothing adjusts.
+    // Makes one result look as if it came from another host, whose clock is not synchronized.
     let mut other = read(Path::new(names[1]));
     other["host"]["name"] = "other".into();
     other["result"]["clock"] = serde_json::json!({"ahead_seconds": 0.0, "uncertain_seconds": 16.0});
@@ -233,7 +234,7 @@ fn a_ramp_accounts_for_each_rate() {
     let ramp = document(&output);
     conforms(&ramp, "linerate.load-ramp/2");
     let steps = ramp["result"]["steps"].as_array().expect("steps");
-    let asked: Vec<Option<f64>> = steps.iter().map(|step| step["asked_per_second"].as_f64()).collect();
+    let asked: Vec<Option<f64>> = steps.iter().map(|step| step["requested_per_second"].as_f64()).collect();
     assert_eq!(asked, [Some(500.0), Some(1_000.0), Some(1_500.0)]);
     let sent: u64 = steps.iter().map(|step| count(step, "sent")).sum();
     assert_eq!(sent, service.stop().received);
@@ -270,7 +271,7 @@ fn without_a_rate_the_loop_is_open() {
     let document = document(&output);
     conforms(&document, "linerate.load/2");
     let document = &document["result"];
-    assert_eq!(document["asked_per_second"], 10_000.0);
+    assert_eq!(document["requested_per_second"], 10_000.0);
     assert_eq!((&document["generator"]["payload_bytes"], &document["corrupt"]), (&18.into(), &0.into()));
     assert!(count(document, "answered") > 0);
 }

@@ -1,4 +1,4 @@
-//! The command, run as a user runs it.
+//! Tests that run the `linerate` command as a user does.
 
 mod bad_input;
 mod boost;

@@ -55,7 +55,7 @@ fn a_path_with_a_process_of_ours_is_compared_with_host() {
     assert!(fs::read_to_string(page).expect("the page").contains("<svg"));
 }
 
-/// A process of a path ends with the command that is killed, and the lab's record goes with the next lab.
+/// The relay process of a path ends with the killed command. `lab clean` removes the rest.
 #[test]
 fn a_killed_comparison_leaves_no_process() {
     let _machine = machine();
@@ -75,7 +75,7 @@ fn a_killed_comparison_leaves_no_process() {
     assert!(linerate(&["lab", "clean"]).status.success());
 }
 
-/// Processes `linerate lab relay` that this process started.
+/// `linerate lab relay tap` processes that this process started.
 fn relays_of(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -40,7 +40,7 @@ fn each_placement_is_measured_or_skipped_with_a_reason() {
         let is_first = result["placement"] == "same-cpu";
         assert!(result["packets_per_second"]["median"].as_f64() > Some(1000.0), "{result}");
         assert_eq!(result["versus_first"].is_null(), is_first, "{result}");
-        // Unknown where a receiver that shares its CPU read nothing while it was traced.
+        // Unknown if a receiver that shares its CPU read nothing while it was traced.
         let cost = &result["cost"]["receiver_ns_per_packet"];
         assert!(is_first || cost.as_f64() > Some(10.0), "{result}");
     }

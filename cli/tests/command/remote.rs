@@ -1,4 +1,4 @@
-//! Load from two other hosts, each with a real sshd, on a service that counts what it gets.
+//! Load from two other hosts over real sshds, to a service that counts its requests.
 
 mod scene;
 
@@ -20,7 +20,7 @@ fn two_hosts_send_together_and_their_accounts_add_up() {
     assert_eq!((described.backend.as_str(), described.flows, generators.each().count()), ("socket", 32, 2));
     for (host, clock) in generators.clocks() {
         let clock = clock.unwrap_or_else(|| panic!("{host}: its clock is known"));
-        // It is the same clock.
+        // All lab hosts share one clock.
         assert!(clock.ahead_ns.unsigned_abs() <= clock.uncertain_ns, "{host}: {clock:?}");
     }
     let slot = LoadSlot {
@@ -29,15 +29,15 @@ fn two_hosts_send_together_and_their_accounts_add_up() {
     };
     let mut told = 0;
     let outcome = generators.watch(&slot, &mut |interval| told += interval.sent).expect("a slot");
-    // A busy machine may send less than asked for, never more.
+    // A busy machine may send fewer requests than planned, never more.
     assert!(outcome.sent > 500 && outcome.sent <= 1_000, "{outcome:?}");
     assert_eq!(outcome.sent, outcome.answered + outcome.lost);
-    assert_eq!(outcome.asked_per_second, Some(2_000.0));
+    assert_eq!(outcome.requested_per_second, Some(2_000.0));
     assert!(told > 0 && told <= outcome.sent, "{told}");
     let account = scene.account();
     assert_eq!(account.received, outcome.sent);
     assert!(outcome.answered <= account.answered && outcome.latency_ns.count() == outcome.answered);
-    // The same sockets send in the next slot, and a window is each host's.
+    // The next slot uses the same sockets. Each host has its own window.
     let window = generators.run(&LoadSlot::window(4, Duration::from_millis(300))).expect("a slot");
     assert!(window.answered > 0);
     assert_eq!(scene.account().received, outcome.sent + window.sent);
@@ -69,7 +69,7 @@ fn a_killed_generator_is_named_and_the_rest_is_kept() {
     assert!(why.contains("or linerate there was killed") && why.contains(&kept), "{why}");
     assert!(others.sent > 500 && others.sent <= 1_000, "{others:?}");
     assert_eq!(generators.lost().len(), 1);
-    // Nothing is sent by half of them unless that is decided.
+    // After one generator failed, the others send nothing.
     let received = scene.account().received;
     generators.run(&slot).expect_err("one is lost");
     assert_eq!(scene.account().received, received);
@@ -94,7 +94,7 @@ fn what_ends_here_ends_there() {
     let outcome = outcome.expect("an account of what was sent");
     assert!(outcome.duration < Duration::from_secs(30) && outcome.sent < 15_000, "{outcome:?}");
     assert_eq!(outcome.sent, scene.account().received);
-    // ssh, and with it all of our side, is killed in the middle of a slot.
+    // Kills the ssh processes in the middle of a slot.
     cancel.store(false, Ordering::Relaxed);
     let there = scene.far_programs();
     let error = generators.watch(&slot, &mut |interval| {
@@ -128,7 +128,7 @@ fn a_link_that_is_cut_is_noticed_at_both_ends() {
     assert!(who == scene.host(1) && others.sent > 125 && others.sent <= 250, "{others:?}");
     assert!(why.contains("not responding") || why.contains("no account of the slot"), "{why}");
     drop(generators);
-    // The far end of a cut link hears nothing, not even an end.
+    // The remote end of a cut link receives nothing, not even the end of the connection.
     there.await_end();
 }
 
@@ -175,7 +175,7 @@ fn what_stands_in_the_way_of_a_generator_is_told_in_one_line() {
     assert!(text.starts_with("ssh://root@198.18.1.100:9: ssh: "), "{text}");
     scene.far_programs().await_end();
 
-    // One that was named may be loaded; nothing is sent here.
+    // An allowed destination is accepted. Nothing is sent here.
     let mut options = scene.options();
     public(&mut options);
     options.load.allow = vec!["192.0.2.0/24".parse().expect("a network")];

@@ -1,4 +1,4 @@
-//! `linerate boost run`: copies of a server with one socket, as root runs it, in a lab.
+//! `linerate boost run`, as root in a lab: copies of a server that has one socket.
 
 mod handover;
 mod scene;
@@ -84,7 +84,7 @@ fn copies_outlive_the_killed_command_and_are_found_again() {
         let load = host.loading(1_000.0);
         run.kill();
         assert_eq!(host.copies(), copies);
-        // They write to the pipe of the killed command.
+        // On SIGHUP the copies write to the pipe of the killed command.
         copies.iter().for_each(|copy| signal(*copy, Signal::HUP));
         let outcome = host.loaded(&["--rate", "1000", "--duration", "1"]);
         assert_eq!((count(&outcome, "lost"), count(&load.end(), "lost")), (0, 0));
@@ -105,7 +105,7 @@ fn copies_outlive_the_killed_command_and_are_found_again() {
 
 #[test]
 fn servers_that_cannot_be_copied_are_explained() {
-    // Other tests leave control groups for a while.
+    // Control groups of other tests may exist for a while.
     let _machine = machine();
     let Some(host) = ReplicaTestHost::up("servers_that_cannot_be_copied_are_explained") else { return };
     let two = ["--replicas", "2", "--port", PORT];
@@ -123,7 +123,7 @@ fn servers_that_cannot_be_copied_are_explained() {
     let mut run = host.run(&["--replicas", "2", "--port", PORT], &["--second"]);
     run.until("has 2 sockets of udp 0.0.0.0:5300");
     run.end(Signal::TERM, 0);
-    // A server that was there first.
+    // A server that already uses the port.
     let mut first = host.server(&[]).spawn().expect("it starts");
     within(10, "the server is there", || !host.copies().is_empty());
     let said = host.refused(&two, &[]);

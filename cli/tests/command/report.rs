@@ -1,4 +1,4 @@
-//! Results that other commands wrote, joined into one page.
+//! `linerate report` joins results of other commands into one page.
 
 use std::fs;
 
@@ -98,7 +98,7 @@ fn a_thousand_hosts_are_one_page_in_512_mib() {
     assert_eq!((&outlier[0]["host"], &outlier[0]["value"]), (&"host5".into(), &"made-up".into()));
     assert!(fs::read_to_string(&page).expect("a page").contains("host999"));
 
-    // The document of a fleet is a result as others are.
+    // `linerate report` reads the document of a fleet like any other result.
     fs::write(&page, &limited.stdout).expect("written");
     let again = linerate(&["report", &page]);
     assert!(

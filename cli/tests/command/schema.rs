@@ -1,4 +1,5 @@
-//! Documents against their JSON Schemas in share/schemas. xtask holds its own documents against them, too.
+//! Checks documents against their JSON Schemas in share/schemas. xtask does so for its own
+//! documents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ pub(crate) fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../share/schemas")
 }
 
-/// Fails unless `document` is of `schema`, is valid by it, and has no key that it does not describe.
+/// Panics unless `document` names `schema`, is valid, and has only keys that the schema describes.
 pub(crate) fn conforms(document: &Value, schema: &str) {
     assert_eq!(document["schema"], schema, "{document}");
     let name = schema.trim_start_matches("linerate.").split('/').next().unwrap_or_default();
@@ -117,7 +118,7 @@ impl SchemaCheck<'_> {
             let at = format!("{path}/{key}");
             match (properties.and_then(|of| of.get(key)), schema.get("additionalProperties")) {
                 (Some(of), _) | (None, Some(of)) => self.value(of, item, &at)?,
-                // JSON Schema allows it, and so would not see that a schema lags behind.
+                // JSON Schema allows unknown keys, and so would not notice an outdated schema.
                 (None, None) if properties.is_some() => return Err(format!("{at} is not in the schema")),
                 (None, None) => {}
             }

@@ -1,4 +1,4 @@
-//! `linerate serve` against clients that Debian has.
+//! `linerate serve` with clients that Debian packages.
 
 mod advice;
 mod limits;
@@ -15,17 +15,17 @@ use serde_json::Value;
 
 use crate::support;
 
-/// A server that runs until it is asked for its counters.
+/// A running `linerate serve`.
 pub(crate) struct ServeProcess {
     child: Child,
-    /// Kept open: it has more to say when it ends.
+    /// Standard error, kept open because the server writes to it until it ends.
     told: Lines<BufReader<ChildStderr>>,
-    /// Where it serves; further ports first.
+    /// Addresses that it serves. The protocol's own address is last.
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
 impl ServeProcess {
-    /// `linerate serve PROTOCOL` on a free port of loopback, with `more` arguments.
+    /// Starts `linerate serve PROTOCOL` on a free port of loopback and waits until it serves.
     pub(crate) fn start(protocol: &str, more: &[&str]) -> Self {
         let mut child = Command::new(support::program())
             .args(["serve", protocol, "--bind", "127.0.0.1:0", "--json", "-", "--workers", "1"])
@@ -36,7 +36,7 @@ impl ServeProcess {
             .expect("the command starts");
         let mut told = BufReader::new(child.stderr.take().expect("a pipe")).lines();
         let (mut addresses, mut all) = (Vec::new(), Vec::new());
-        // The line that ends with this is the last one before it serves.
+        // The line that ends with these words is the last one before the server is ready.
         while !all.last().is_some_and(|line: &String| line.ends_with("end with Ctrl-C")) {
             let line = told.next().unwrap_or_else(|| panic!("it serves: {all:?}")).expect("text");
             let address = line.strip_prefix("serving ").and_then(|line| line.split(' ').nth(2));
@@ -51,13 +51,13 @@ impl ServeProcess {
         *self.addresses.last().expect("it serves somewhere")
     }
 
-    /// Sends it SIGHUP; returns what it says then.
+    /// Sends SIGHUP. Returns the next line on standard error.
     pub(crate) fn hang_up(&mut self) -> String {
         kill_process(Pid::from_child(&self.child), Signal::HUP).expect("it runs");
         self.told.next().expect("it says something").expect("text")
     }
 
-    /// Ends it, and returns its counters.
+    /// Ends the server and returns its counters.
     pub(crate) fn stop(mut self) -> Value {
         self.interrupt();
         let output = self.child.stdout.take().expect("a pipe");
@@ -68,7 +68,7 @@ impl ServeProcess {
 
     fn interrupt(&self) {
         let pid = Pid::from_child(&self.child);
-        // It may have ended by itself, which who waits for it sees.
+        // The server may have ended by itself. The caller that waits for it notices that.
         let _ = kill_process(pid, Signal::INT);
     }
 }
@@ -82,7 +82,7 @@ impl Drop for ServeProcess {
     }
 }
 
-/// Whether a program is there. Its name is in the line that says what is skipped.
+/// Whether a program is installed. If not, prints a SKIP line with its name.
 pub(crate) fn installed(test: &str, program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if found.is_err() {

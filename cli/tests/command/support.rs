@@ -1,12 +1,12 @@
-//! What the tests of the command share.
+//! Helpers for the tests of the command.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The command under test. Cargo tells a running test where it is, and so can whoever runs the
-/// test program elsewhere.
+/// The command under test. The variable CARGO_BIN_EXE_linerate overrides its path at build time, so
+/// that you can run the test program elsewhere.
 pub(crate) fn program() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_linerate")
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_linerate")), PathBuf::from)
@@ -17,20 +17,21 @@ pub(crate) fn linerate(arguments: &[&str]) -> Output {
     Command::new(program()).args(arguments).output().expect("the command starts")
 }
 
-/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
+/// Prints a SKIP line for a test that cannot run here, past the test runner's capture so that it is
+/// always visible.
 pub(crate) fn skip(test: &str, why: &str) {
     let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
-/// Some tests look at the whole machine, and a run takes all of it: one at a time.
+/// Some tests read counters of the whole machine or use all of its CPUs, so they run one at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Waits for the machine.
+/// Waits until no other such test runs.
 pub(crate) fn machine() -> MutexGuard<'static, ()> {
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether labs can be made here, or why not.
+/// Whether labs can be created here, or the reason why not.
 pub(crate) fn labs_can_be_made() -> Result<(), String> {
     let name = format!("test-{}-{:?}", std::process::id(), std::thread::current().id());
     let name: String = name.to_lowercase().chars().filter(|letter| letter.is_ascii_alphanumeric()).collect();

@@ -13,12 +13,13 @@ const TAP: u16 = 0x1002;
 /// Bytes of `struct ifreq`.
 const REQUEST_BYTES: usize = 40;
 
-/// Makes `tun0` in the network namespace of this thread. It exists while the file is open, and nobody reads it.
+/// Creates `tun0` in the network namespace of this thread. The device exists while the file is
+/// open. No process reads it.
 pub(crate) fn open_tun() -> io::Result<File> {
     open(b"tun0", TUN)
 }
 
-/// The same with `tap0`.
+/// Creates `tap0` in the same way.
 pub(crate) fn open_tap() -> io::Result<File> {
     open(b"tap0", TAP)
 }

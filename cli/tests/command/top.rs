@@ -1,4 +1,4 @@
-//! `linerate top`, on a terminal as a user has it, and without one.
+//! `linerate top`, with a terminal and without one.
 
 mod screen;
 mod without_terminal;
@@ -12,7 +12,7 @@ use screen::TmuxTerminal;
 
 use crate::support::{program, skip};
 
-/// The receiver's address, and a port for an echo there.
+/// The receiver's address, and a port for an echo server there.
 const ECHO: &str = "198.18.0.1:4077";
 
 #[test]
@@ -59,9 +59,9 @@ fn keys_sizes_and_an_interface_that_comes_and_goes() {
     pane.press("Escape");
     pane.shows_not("time in softirq");
     pane.press("?");
-    pane.shows("put the stage in another order");
+    pane.shows("sort the stage by another column");
     pane.press("q");
-    pane.shows_not("put the stage in another order");
+    pane.shows_not("sort the stage by another column");
     pane.press("/");
     pane.shows("filter:");
     pane.press("4077");
@@ -91,7 +91,7 @@ fn a_signal_gives_the_terminal_back_and_a_recording_plays_step_by_step() {
     let arguments = format!("top --interval 0.1 --record {}", recording.display());
     let Some(pane) = TmuxTerminal::start(NAME, &lab, directory.path(), &arguments, (80, 24)) else { return };
     pane.shows("eth0");
-    screen::within("ten pictures", || {
+    screen::within("ten snapshots", || {
         std::fs::read_to_string(&recording).is_ok_and(|text| text.lines().count() >= 10)
     });
     assert!(pane.is_alternate());
@@ -139,7 +139,7 @@ fn drops_are_counted_meanwhile_and_shown() {
     pane.shows("ended 0");
 }
 
-/// None, and a SKIP, where no lab can be made.
+/// Prints a SKIP line and returns `None` without root or if no lab can be created.
 fn lab(test: &str) -> Option<Lab> {
     if !rustix::process::geteuid().is_root() {
         skip(test, "takes root");
@@ -154,7 +154,7 @@ fn lab(test: &str) -> Option<Lab> {
     }
 }
 
-/// `linerate` with these arguments, on the receiver of a lab.
+/// Runs `linerate` with these arguments on the receiver of a lab.
 fn on_receiver(lab: &Lab, arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(program());
     command.args(arguments).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());

@@ -1,4 +1,4 @@
-//! `linerate tune`, run as root runs it on a host: in a lab, whose receiver is the host.
+//! `linerate tune`, run as root. The receiver of a lab is the host.
 
 mod documents;
 mod faults;

@@ -5,21 +5,22 @@ use std::fmt::Write as _;
 use crate::mark::ExampleHost;
 use crate::stage::ExampleTestbed;
 
-/// Whether the kernel would refuse the change once more.
+/// Whether the kernel would refuse the change again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalState {
-    /// It would not: what was in the way is gone.
+    /// The kernel would accept the change, because the cause is gone.
     Over,
     Stays,
 }
 
-/// A range that the kernel takes while it is above the ports for which a privilege is needed: name, and value before and after.
+/// Name, old value and new value. The kernel refuses a local port range that begins below the
+/// unprivileged ports.
 const CHANGES: [[&str; 3]; 2] = [
     ["net.ipv4.ip_default_ttl", "64", "63"],
     ["net.ipv4.ip_local_port_range", "32768\\t60999", "1500\\t60999"],
 ];
 
-/// Undoes what is in effect, and makes a tune that breaks off.
+/// Undoes all tunes in effect, and starts a tune that breaks off.
 pub(crate) fn make(stage: &mut ExampleTestbed, refusal: RefusalState) -> Result<(), String> {
     let mut changes = String::new();
     for [name, from, to] in CHANGES {
@@ -31,8 +32,8 @@ pub(crate) fn make(stage: &mut ExampleTestbed, refusal: RefusalState) -> Result<
         );
     }
     let plan = format!(
-        r#"{{"schema": "linerate.plan/1", "version": "{}", "goal": "an example", "devices": [], "cpus": [],
-           "layouts": [], "agreements": [], "left": [], "changes": [{changes}]}}"#,
+        r#"{{"schema": "linerate.plan/2", "version": "{}", "goal": "an example", "devices": [], "cpus": [],
+           "layouts": [], "exclusions": [], "skipped": [], "changes": [{changes}]}}"#,
         env!("CARGO_PKG_VERSION")
     );
     stage.raise_lab()?;

@@ -1,4 +1,4 @@
-//! A host of which there is a copy in a directory: commands that are run as on it change the copy, and nothing else.
+//! Runs commands as if on a host whose copy is in a directory. They change only the copy.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::stage::{CommandResult, ExampleTestbed};
 
-/// Stand-ins for programs that ask a kernel: each knows the copy as `$HOST`, and refuses what it has not been taught.
+/// Stand-ins for programs that talk to a kernel. Each uses the copy in `$HOST`, and refuses
+/// arguments that it does not support.
 const STAND_INS: [(&str, &str); 6] = [
     ("auditctl", include_str!("stand_ins/auditctl")),
     ("ethtool", include_str!("stand_ins/ethtool")),
@@ -20,8 +21,8 @@ const STAND_INS: [(&str, &str); 6] = [
 /// Programs that only read and write files.
 const REAL: [&str; 1] = ["sysctl"];
 
-/// Where commands are run: the copy's settings are where a host's are, there is a network of its own, and no other program is
-/// found than those above.
+/// The environment of the commands: the copy's settings are mounted over those of the host, and
+/// only the programs above are in `PATH`.
 const AROUND: &str = r#"
 set -eu
 mkdir -p "$1/etc/default"
@@ -32,7 +33,8 @@ mount --bind "$1/etc/default" /etc/default
 HOST=$1 PATH=$2 exec /bin/sh -c "$3"
 "#;
 
-/// Runs commands as on the host that a directory is a copy of; an error names the first that fails.
+/// Runs commands as if on the host whose copy is in `directory`. The error names the first command
+/// that fails.
 pub(crate) fn run(stage: &ExampleTestbed, directory: &Path, commands: &[String]) -> Result<(), String> {
     let programs = programs(stage).map_err(|e| format!("the stand-ins: {e}"))?;
     let files = |folder: &str| below(&directory.join(folder));
@@ -49,7 +51,7 @@ pub(crate) fn run(stage: &ExampleTestbed, directory: &Path, commands: &[String])
         return Err(format!("{}\nended with {status}\n{stderr}", commands.join("\n")));
     }
     follow(directory).map_err(|e| e.to_string())?;
-    // A kernel makes no file because somebody writes to it; queues come with channels.
+    // A write creates no file in /proc or /sys. Only `ethtool -L` adds files, for queues.
     let known: BTreeSet<PathBuf> = before.into_iter().collect();
     let strange = |path: &PathBuf| !known.contains(path) && !path.display().to_string().contains("/queues/");
     match [files("sys"), files("proc")].concat().into_iter().find(strange) {
@@ -58,7 +60,7 @@ pub(crate) fn run(stage: &ExampleTestbed, directory: &Path, commands: &[String])
     }
 }
 
-/// The directory of all programs that commands find.
+/// The directory with all programs that the commands can use.
 fn programs(stage: &ExampleTestbed) -> std::io::Result<PathBuf> {
     let directory = stage.path("programs");
     if directory.exists() {
@@ -91,7 +93,8 @@ fn below(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What a kernel makes of an interrupt's mask: the same as a list, and the CPU that gets it.
+/// Updates the files that a kernel derives from an interrupt's mask: the same CPUs as a list, and
+/// the effective CPU.
 fn follow(directory: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(directory.join("proc/irq"))? {
         let folder = entry?.path();
@@ -109,7 +112,7 @@ fn follow(directory: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The CPUs of a mask of words of 32 bits.
+/// The CPUs of a mask, which consists of 32-bit words.
 fn cpus(mask: &str) -> Vec<u32> {
     let words = (0..).zip(mask.rsplit(','));
     let bits = words.flat_map(|(word, text)| {

@@ -1,5 +1,5 @@
-//! Hosts that generate load for the lab's server, reached by ssh as on a network: `generator1`, and 192.168.0.3 at port 2222. Both are
-//! the lab's sender.
+//! Hosts that generate load for the lab's server, reached over ssh: `generator1`, and 192.168.0.3
+//! on port 2222. Both are the lab's sender.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::stage::{CommandResult, ExampleTestbed};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// Makes them, for as long as the examples of a block are run.
+/// Starts their sshd for the examples of one block.
 pub(crate) fn raise(stage: &mut ExampleTestbed) -> Result<(), String> {
     stage.raise_lab()?;
     let keys = stage.path("ssh");
@@ -20,7 +20,7 @@ pub(crate) fn raise(stage: &mut ExampleTestbed) -> Result<(), String> {
     stage.begin_beside(&server, ExampleHost::Sender, "-t 'sport = :2222'")
 }
 
-/// Keys, settings, names and addresses.
+/// Writes keys, settings, names and addresses.
 fn make(stage: &ExampleTestbed, keys: &Path) -> Result<(), String> {
     fs::create_dir(keys).map_err(|e| e.to_string())?;
     let write = |name: &str, text: String| fs::write(keys.join(name), text).map_err(|e| e.to_string());
@@ -51,12 +51,13 @@ fn make(stage: &ExampleTestbed, keys: &Path) -> Result<(), String> {
     stage.run_or_fail("ip route add 192.168.0.3 dev eth0", ExampleHost::Server)
 }
 
-/// Whether a run that was interrupted said so, reported what it had measured, and nothing of it is left.
+/// Whether an interrupted run said so and reported what it had measured. An error if a tune is
+/// still in effect.
 pub(crate) fn is_over(stage: &ExampleTestbed, command: &str, ran: &CommandResult) -> Result<bool, String> {
     stage.run_or_fail("linerate tune status | grep -q '^No tune is in effect'", ExampleHost::Server)?;
     let said = format!("{}{}", ran.stdout, ran.stderr);
     let reported = !command.contains("--html report.html")
         || said.contains("All settings are restored") && stage.path("work/report.html").exists();
-    // 130 is of the terminal's shell, or where there is nothing to report yet.
+    // Status 130 comes from the terminal's shell, or from a run that has nothing to report yet.
     Ok(matches!(ran.status.code(), Some(2 | 130)) && said.contains("interrupted") && reported)
 }

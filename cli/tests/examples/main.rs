@@ -1,4 +1,5 @@
-//! Every example in README and docs, run as it is written. CONTRIBUTING.md says how authors mark them.
+//! Runs every example in README and docs as it is written. CONTRIBUTING.md says how authors mark
+//! examples.
 
 mod broken_off;
 mod copy;
@@ -25,8 +26,8 @@ use mark::{BlockAction, ExampleSettings};
 use markdown::{FencedBlock, MarkdownDocument};
 use stage::ExampleTestbed;
 
-/// The command under test. Cargo tells a running test where it is, and so can whoever runs the
-/// test program elsewhere.
+/// The command under test. The variable CARGO_BIN_EXE_linerate overrides its path at build time, so
+/// that you can run the test program elsewhere.
 fn program() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_linerate")
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_linerate")), PathBuf::from)
@@ -59,7 +60,7 @@ fn documents() -> BTreeMap<String, MarkdownDocument> {
     found
 }
 
-/// What follows `linerate` on the command line.
+/// The subcommands of `linerate`.
 fn subcommands() -> Vec<String> {
     let help = help(&[]).expect("help");
     let listed =
@@ -72,7 +73,7 @@ fn subcommands() -> Vec<String> {
     names
 }
 
-/// What `linerate WORDS --help` says; none where it is no command.
+/// The output of `linerate WORDS --help`, or `None` if there is no such command.
 fn help(words: &[&str]) -> Option<String> {
     let output = Command::new(program()).args(words).arg("--help").output().expect("the command starts");
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -92,8 +93,9 @@ fn every_example_is_run_or_says_why_not() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// Blocks of README and docs that nothing runs, by document: two hosts with a NIC of several queues, a command that begins
-/// when another one serves, a service of systemd, and rules for flows, which veth has not. Each block has its reason.
+/// Documents of the blocks in README and docs that no test runs: two hosts with multi-queue NICs,
+/// two commands at the same time, a systemd service, and flow rules, which a veth does not support.
+/// Each block has its reason.
 const LEFT_OUT: [&str; 5] = [
     "docs/million-packets.md",
     "docs/replicas.md",
@@ -131,14 +133,14 @@ fn what_others_run_is_run_by_them() {
     for (file, document) in documents() {
         for block in &document.blocks {
             let Ok(BlockAction::RunBy(by)) = BlockAction::of(block, &subcommands) else { continue };
-            // A chore is run by CI in turn, which takes the commands from the document.
+            // CI runs this chore, which takes its commands from the document.
             let commands = match by.as_str() {
                 ".ci/run" => shell::lines(&block.text).into_iter().map(|line| line.text).collect(),
                 "cargo xtask deb --test" => vec!["\"$xtask\" deb --test".to_owned()],
                 _ => vec![format!("nothing that is known as {by}")],
             };
             for command in commands.iter().map(|command| command.trim()) {
-                // CI has words of its own after them.
+                // CI may add arguments.
                 let is_run = |line: &str| {
                     let line = line.trim_start_matches(['!', ' ']).trim_start_matches("if ! ");
                     line.strip_prefix(command).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
@@ -173,7 +175,7 @@ fn links_lead_somewhere() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// A path without `..`.
+/// A path with `..` resolved.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -200,7 +202,8 @@ fn commands_named_in_the_text_are_there() {
                 }
                 continue;
             }
-            // Words up to the first that is no plain name are subcommands, or arguments, which --help is asked about too.
+            // Options before `--` belong to the command. The second word is part of the command if
+            // --help lists it.
             let own = words.iter().take_while(|word| **word != "--").skip(1);
             let mut path = vec![(*first).to_owned()];
             if let Some(second) =
@@ -236,11 +239,12 @@ fn examples_do_what_they_say() {
         return skip(&why);
     }
     let subcommands = subcommands();
-    // One may be named, for who writes it.
+    // Authors can select documents by name.
     let only = std::env::var("LINERATE_TEST_EXAMPLES").ok();
     let documents = documents();
     let wanted = documents.iter().filter(|(file, _)| only.as_ref().is_none_or(|only| file.contains(only)));
-    // What is measured in some is wrong beside a run, which takes all CPUs there are.
+    // Runs use all CPUs and would distort what other examples measure, so their documents run
+    // alone.
     let runs = |document: &MarkdownDocument| {
         let marks = document.blocks.iter().map(|block| BlockAction::of(block, &subcommands));
         marks.into_iter().any(|mark| matches!(mark, Ok(BlockAction::Run(setting)) if setting.generators))
@@ -262,20 +266,21 @@ fn examples_do_what_they_say() {
             });
         }
     });
-    // What a host is found to lack depends on who else has its CPUs, and what is wrong with a document is wrong whoever has them.
+    // doctor's findings depend on other programs that use the CPUs. A real error occurs again when
+    // the document runs alone.
     alone.extend(again.into_inner().expect("the list"));
     let wrong: String =
         alone.into_iter().map(|(file, document)| play(file, document, &subcommands)).collect();
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// What a command of an example printed.
+/// A command of an example, and its standard output.
 struct PrintedOutput {
     command: String,
     stdout: String,
 }
 
-/// Runs the examples of a document, and tells what went wrong.
+/// Runs the examples of a document and returns the errors.
 fn play(file: &str, document: &MarkdownDocument, subcommands: &[String]) -> String {
     let mut wrong = String::new();
     let mut stage = None;
@@ -319,7 +324,7 @@ fn play(file: &str, document: &MarkdownDocument, subcommands: &[String]) -> Stri
     wrong
 }
 
-/// Whether what was printed, by commands with this in them, has the shape of what is shown.
+/// Whether the output of all commands that contain `of` has the shape of the shown output.
 fn is_as_shown(shown: &str, of: Option<&str>, printed: &[PrintedOutput]) -> Result<(), String> {
     let of = of.unwrap_or_default();
     let said: Vec<&str> = printed
@@ -338,7 +343,7 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Runs the commands of a block, and gives what they printed.
+/// Runs the commands of a block and returns their output.
 fn run(
     stage: &mut ExampleTestbed,
     block: &FencedBlock,

@@ -1,77 +1,80 @@
-//! What the comment before a block says about it. CONTRIBUTING.md tells authors.
+//! The comment before a block, which determines how the test handles it. CONTRIBUTING.md describes
+//! it for authors.
 
 use std::time::Duration;
 
 use crate::broken_off::RefusalState;
 use crate::markdown::FencedBlock;
 
-/// What is to be done with a block.
+/// The action of the test for a block.
 #[derive(Debug, PartialEq)]
 pub(crate) enum BlockAction {
-    /// Its commands are run.
+    /// Runs its commands.
     Run(ExampleSettings),
-    /// Its commands fix this finding on this fixture.
+    /// Runs its commands, which have to fix this finding on this fixture.
     Remedy { finding: String, host: String },
-    /// They are run by this, and not by the test.
+    /// Does not run its commands: this program runs them.
     RunBy(String),
-    /// They are not, for this reason.
+    /// Does not run its commands, for this reason.
     NotRun(String),
-    /// It is what the commands of the block before it print; or those of them that have this in them.
+    /// Compares it with the output of the block before it, or only of that block's commands that
+    /// contain this text.
     Output(Option<String>),
-    /// It is written to a file of this name, for the commands after it.
+    /// Writes it to a file of this name, for later commands.
     File(String),
-    /// It holds no commands of ours.
+    /// Nothing: it has no commands that the test knows.
     Nothing,
 }
 
-/// Where and how commands are run.
+/// Settings for the commands of a block.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ExampleSettings {
     pub place: ExampleHost,
-    /// At a terminal, where questions are answered with yes.
+    /// Whether commands run on a terminal, where questions are answered with yes.
     pub terminal: bool,
-    /// When which commands get what Ctrl-C sends; of several for a command, the first counts.
+    /// When a command gets Ctrl-C. The first entry for a command counts.
     pub interrupts: Vec<ExampleInterrupt>,
-    /// Whether hosts that generate load can be reached by ssh, and commands are runs that are interrupted.
+    /// Whether load generators can be reached over ssh, and the commands are runs that get
+    /// interrupted.
     pub generators: bool,
-    /// A program that is no part of us, without which the commands are not run.
+    /// A third-party program that the commands require.
     pub program: Option<String>,
-    /// The host of known faults that is written into the directory, below its name.
+    /// The fixture that is written into the working directory, under its name.
     pub fixture: Option<String>,
-    /// Whether each command is run after a tune that broke off, anew for each.
+    /// Whether a tune breaks off before each command.
     pub broken_off: Option<RefusalState>,
-    /// What is run before, on the machine itself.
+    /// Commands that run first, on the machine itself.
     pub before: Vec<String>,
 }
 
-/// When a command that has not ended gets what Ctrl-C sends.
+/// When a running command gets Ctrl-C.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ExampleInterrupt {
     pub when: InterruptTrigger,
-    /// Only commands with this in them.
+    /// Only commands that contain this text.
     pub only: Option<String>,
 }
 
-/// What is waited for before.
+/// The event that triggers Ctrl-C.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum InterruptTrigger {
     After(Duration),
-    /// That the terminal shows this.
+    /// The terminal shows this text.
     Shown(String),
 }
 
-/// Where commands are run.
+/// The host on which commands run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExampleHost {
     Here,
-    /// On a lab's receiver, where a name server answers on port 53, and is being asked.
+    /// A lab's receiver, where a name server on port 53 answers queries.
     Server,
-    /// On that lab's sender.
+    /// The sender of that lab.
     Sender,
 }
 
 impl BlockAction {
-    /// What is to be done with a block; an error if nobody said.
+    /// The action of the test for a block. Fails if the comment does not name one.
     pub(crate) fn of(block: &FencedBlock, subcommands: &[String]) -> Result<Self, String> {
         let comment = block.comment.as_deref().unwrap_or_default();
         if let Some(by) = comment.strip_prefix("not run: by ") {
@@ -119,7 +122,7 @@ impl BlockAction {
 }
 
 impl ExampleSettings {
-    /// On this machine, with nothing said.
+    /// The defaults: on this machine, without attributes.
     pub(crate) fn here() -> Self {
         Self {
             place: ExampleHost::Here,
@@ -190,7 +193,7 @@ impl ExampleInterrupt {
 }
 
 impl ExampleSettings {
-    /// When this command gets it.
+    /// When this command gets Ctrl-C.
     pub(crate) fn interrupt_of(&self, command: &str) -> Option<&InterruptTrigger> {
         let concerns =
             |interrupt: &&ExampleInterrupt| interrupt.only.as_ref().is_none_or(|only| command.contains(only));
@@ -198,8 +201,8 @@ impl ExampleSettings {
     }
 }
 
-/// Whether a block holds commands of ours: it is a shell's, or it is in no language and a line of it begins as a command
-/// does.
+/// Whether a block holds commands: its language is a shell, or it has no language or `text` and one
+/// of its lines is a command.
 fn holds_commands(block: &FencedBlock, subcommands: &[String]) -> bool {
     match block.language.as_str() {
         "sh" | "bash" | "shell" | "console" => true,
@@ -208,7 +211,7 @@ fn holds_commands(block: &FencedBlock, subcommands: &[String]) -> bool {
     }
 }
 
-/// Whether a line is a command of ours, after a prompt or not.
+/// Whether a line is a command of linerate or cargo, with or without a prompt.
 fn is_command(line: &str, subcommands: &[String]) -> bool {
     let line = line.split_once("$ ").map_or(line, |(_, rest)| rest);
     let mut words = line.split_whitespace().skip_while(|word| *word == "sudo");

@@ -1,28 +1,27 @@
-//! What a document holds that can be checked: its fenced blocks with the comment before each, its links, its headings,
-//! and the commands in its text.
+//! The parts of a document that tests check: fenced blocks with the comment before each, links,
+//! headings, and commands in the text.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 #[derive(Debug, Default)]
 pub(crate) struct MarkdownDocument {
     pub blocks: Vec<FencedBlock>,
-    /// Where its links and pictures lead, and their lines.
+    /// Lines and targets of links and images.
     pub links: Vec<(usize, String)>,
-    /// Code within its text, and the lines.
+    /// Lines and text of inline code.
     pub code: Vec<(usize, String)>,
-    /// What `#...` of a link may be.
+    /// The valid anchors (`#...`) of links.
     pub anchors: Vec<String>,
 }
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct FencedBlock {
-    /// The line its text begins at, from 1.
+    /// The number of its first line of text, from 1.
     pub line: usize,
     /// The word after the fence.
     pub language: String,
-    /// What is in it.
     pub text: String,
-    /// The comment right before it, without `<!--` and `-->`.
+    /// The comment directly before it, without `<!--` and `-->`.
     pub comment: Option<String>,
 }
 
@@ -78,13 +77,13 @@ impl MarkdownDocument {
     }
 }
 
-/// The text of a comment.
+/// The text of an HTML comment.
 fn within(html: &str) -> Option<String> {
     let inner = html.trim().strip_prefix("<!--")?.strip_suffix("-->")?;
     Some(inner.trim().to_owned())
 }
 
-/// What a heading is called in links, as the sites that show Markdown make it.
+/// The anchor of a heading, as the sites that show Markdown generate it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));

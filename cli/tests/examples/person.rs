@@ -1,4 +1,4 @@
-//! Who sits at the terminal: answers questions with yes, and confirms what waits for that.
+//! A simulated user at a terminal: answers questions with yes, and presses Enter to confirm.
 
 use std::io::{Read as _, Write as _};
 use std::process::{ChildStdin, ChildStdout};
@@ -7,17 +7,17 @@ use std::thread::JoinHandle;
 
 use crate::mark::InterruptTrigger;
 
-/// What is asked, and what is typed then.
+/// A question on the screen, and the keys for it.
 const ANSWERS: [(&str, &[u8]); 2] = [("[y/N] ", b"y\n"), ("Enter", b"\n")];
 
-/// Somebody at a terminal.
+/// A simulated user at a terminal.
 pub(crate) struct TerminalUser {
     keyboard: Arc<Mutex<ChildStdin>>,
     eyes: JoinHandle<String>,
 }
 
 impl TerminalUser {
-    /// Begins to read the screen.
+    /// Starts to read the screen.
     pub(crate) fn start(
         keyboard: ChildStdin,
         mut screen: ChildStdout,
@@ -51,12 +51,12 @@ impl TerminalUser {
         Self { keyboard, eyes }
     }
 
-    /// What the key sends.
+    /// Sends the byte of the key.
     pub(crate) fn press_ctrl_c(&self) {
         let _ = self.keyboard.lock().expect("the keyboard").write_all(b"\x03");
     }
 
-    /// All that was on the screen, once nothing more comes.
+    /// All text on the screen, once the output has ended.
     pub(crate) fn screen_text(self) -> String {
         self.eyes.join().unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! The fix of a finding in docs/findings.md, carried out on a copy of the host of its example: doctor has to find it fixed.
+//! Runs the fix of a finding in docs/findings.md on a copy of its example host. Then doctor has to
+//! show that the finding is fixed.
 
 use std::fs;
 
@@ -10,8 +11,8 @@ use crate::markdown::FencedBlock;
 use crate::shell::ShellCommand;
 use crate::stage::ExampleTestbed;
 
-/// Findings of what was counted before it was fixed, which a copy keeps, or of what is fixed for sockets that are made
-/// from now on; and the evidence by which they show that the command was obeyed.
+/// Findings that stay after their fix, because a copy keeps its old counters or because the fix
+/// applies only to new sockets. The evidence has another value after the fix.
 const COUNTED: [(&str, &str); 5] = [
     ("link.ring-small", "descriptors of a receive ring"),
     ("route.reverse-path-drops", "rp_filter in effect on ens3"),
@@ -20,10 +21,10 @@ const COUNTED: [(&str, &str); 5] = [
     ("softirq.squeezed", "netdev_budget"),
 ];
 
-/// What doctor cannot see to be fixed, since it reads no rules, and then tells as worth knowing only.
+/// doctor reads no rules and so cannot see this fix. It then reports a note.
 const MILDER: &str = "filter.conntrack-for-udp";
 
-/// What doctor says, as far as it is looked at.
+/// The parts of doctor's document that the test reads.
 #[derive(Deserialize)]
 struct DoctorOutput {
     result: DoctorFindings,
@@ -55,14 +56,15 @@ impl DoctorFinding {
     }
 }
 
-/// Runs the commands of a page, and those that it leaves out for their number, and asks doctor about the host before and after.
+/// Runs all commands of the fix, of which the page shows the first ones. Compares doctor's findings
+/// before and after.
 pub(crate) fn carry_out(
     stage: &mut ExampleTestbed,
     id: &str,
     block: &FencedBlock,
     host: &str,
 ) -> Result<(), String> {
-    // Another finding may have been fixed on it.
+    // Another fix may have changed the directory.
     let _ = fs::remove_dir_all(stage.path("work").join(host));
     stage.put_fixture(host)?;
     let before = findings(stage, host, id)?;
@@ -72,7 +74,7 @@ pub(crate) fn carry_out(
     if shown.is_empty() || !shown.iter().eq(lines.iter().take(shown.len())) {
         return Err(format!("doctor would have one type something else:\n{}", lines.join("\n")));
     }
-    // Each reading of the host is as if it had been fixed before.
+    // Fixes all readings of the host, as if the fix came before them.
     let copy = stage.path("work").join(host);
     for reading in [copy.clone(), copy.join("later")].iter().filter(|reading| reading.exists()) {
         copy::run(stage, reading, &found.commands)?;
@@ -80,7 +82,8 @@ pub(crate) fn carry_out(
     is_fixed(&before, &findings(stage, host, id)?)
 }
 
-/// Whether doctor no longer finds the worst of what it found, or of what was counted before, shows another value.
+/// Whether doctor no longer reports the worst of these findings. For findings in `COUNTED`: whether
+/// the evidence has another value.
 fn is_fixed(before: &[DoctorFinding], after: &[DoctorFinding]) -> Result<(), String> {
     let Some(found) = before.first() else { return Ok(()) };
     let Some((_, what)) = COUNTED.iter().find(|(counted, _)| *counted == found.id) else {
@@ -102,7 +105,7 @@ fn is_fixed(before: &[DoctorFinding], after: &[DoctorFinding]) -> Result<(), Str
     }
 }
 
-/// What doctor finds of this id, worst first.
+/// doctor's findings with this ID, worst first.
 fn findings(stage: &mut ExampleTestbed, host: &str, id: &str) -> Result<Vec<DoctorFinding>, String> {
     let text = format!("linerate doctor --root {host} --json doctor.json");
     let ran = stage.run(&ShellCommand { text, background: false }, &ExampleSettings::here())?;

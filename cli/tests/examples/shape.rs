@@ -1,16 +1,17 @@
-//! Whether what a command printed has the shape that a document shows: the same lines with other figures.
+//! Compares the output of a command with the output in a document: the same text with other
+//! figures.
 
-/// How much of what was printed is told where it differs from what is shown, in words.
+/// Maximum length of the text that an error quotes, in words.
 const TOLD: usize = 12;
 
-/// Why output is not as it is shown; none where it is.
+/// How the printed output differs from the shown output, or `None`.
 ///
-/// Both are taken word by word, since where lines break depends on the figures in them. Numbers may be others, with other
-/// units before them, and so may the widths of columns. `…` in the document stands for anything.
+/// Both are compared word by word, since line breaks depend on the figures. Numbers, their units
+/// and the widths of columns may differ. `…` in the document stands for any text.
 pub(crate) fn difference(shown: &str, printed: &str) -> Option<String> {
     let (shown, printed) = (words(shown), words(printed));
     let mut at = 0;
-    // What stands between two `…` is looked for as a whole.
+    // The words between two `…` have to appear together.
     let parts: Vec<&[String]> = shown.split(|word| word == "…").collect();
     for (index, part) in parts.iter().enumerate() {
         let (first, last) = (index == 0, index + 1 == parts.len());
@@ -30,7 +31,7 @@ pub(crate) fn difference(shown: &str, printed: &str) -> Option<String> {
     None
 }
 
-/// What differs, in words.
+/// The error for a difference.
 fn told(part: &[String], printed: &[String], from_the_start: bool) -> String {
     let same = match from_the_start {
         true => part.iter().zip(printed).take_while(|(one, other)| one == other).count(),
@@ -44,7 +45,8 @@ fn told(part: &[String], printed: &[String], from_the_start: bool) -> String {
     format!("shown is\n  {}\nprinted is\n  {}{all}", some(part), some(printed))
 }
 
-/// The words of a text without what differs from run to run: its figures, and the space and rules between columns.
+/// The words of a text without the parts that differ from run to run: figures become `#`, and
+/// spaces and rules between columns are dropped.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split([' ', '\t', '\n', '─', '-', '≥', '±', '\u{a0}']).filter(|word| !word.is_empty())
@@ -62,7 +64,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// A word with `[#]` for what it has in brackets: the ids of processes.
+/// Replaces a process ID in brackets with `[#]`.
 fn without_ids(word: &str) -> String {
     match word.split_once('[').and_then(|(before, rest)| Some((before, rest.split_once(']')?))) {
         Some((before, (id, after))) if id.bytes().all(|letter| letter.is_ascii_digit()) => {

@@ -1,15 +1,16 @@
-//! A block's lines as commands to run one after the other.
+//! Splits a block into commands that run one after the other.
 
 /// A command of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ShellCommand {
-    /// As a shell takes it.
+    /// The text for a shell.
     pub text: String,
-    /// Whether it goes on beside those after it.
+    /// Whether it runs in the background, next to later commands.
     pub background: bool,
 }
 
-/// The commands of a block. A line that ends in a backslash goes on in the next, and a here-document is part of its line.
+/// The commands of a block. A backslash at the end of a line continues it, and a here-document
+/// belongs to its command.
 pub(crate) fn lines(block: &str) -> Vec<ShellCommand> {
     let mut commands = Vec::new();
     let mut rest = block.lines();

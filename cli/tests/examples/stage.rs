@@ -1,5 +1,5 @@
-//! Where examples are run: a machine of which `/etc`, `/run` and `/var/lib` are private copies, so that what an example
-//! writes is gone with it, and a lab on that machine with a name server that is being asked.
+//! The environment of examples: a private copy of `/etc`, private and empty `/run` and `/var/lib`,
+//! which disappear with it, and a lab with a name server under load.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -17,38 +17,38 @@ use crate::person::TerminalUser;
 use crate::program;
 use crate::shell::ShellCommand;
 
-/// A command that has not ended by then will not. Machines that run tests are slow.
+/// Time limit for a command. Machines that run tests are slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What answers on port 53 of the lab's receiver, from one socket, unpinned: as most servers do unless told otherwise.
+/// The zone of the name server on port 53 of the lab's receiver.
 const ZONE: &str = "$ORIGIN example.com.\n$TTL 300\n@ IN SOA ns hostmaster 1 3600 600 86400 300\n@ IN NS ns\n\
                     ns IN A 198.18.0.1\nwww IN A 192.0.2.1\nwww IN AAAA 2001:db8::1\n";
 
 const QUERIES: &str = "www.example.com A\nwww.example.com AAAA\nnothing.example.com A\n";
 
-/// The lab's name: an example may well make one that is called as labs are unless told otherwise.
+/// The lab's name. It differs from the default name, which examples may use for a lab.
 const LAB: &str = "examples";
 
-/// Where the examples of a document are run.
+/// The environment in which the examples of a document run.
 pub(crate) struct ExampleTestbed {
     directory: tempfile::TempDir,
-    /// Holds the private directories for as long as its standard input is open.
+    /// Keeps the private directories until its standard input is closed.
     holder: Child,
     lab: bool,
     /// The process id of the lab's server, which examples call `$PID`.
     server: Option<u32>,
-    /// What runs beside the examples.
+    /// Programs that run in the background.
     beside: Vec<BackgroundProgram>,
 }
 
-/// A program that runs beside the examples.
+/// A program that runs in the background.
 struct BackgroundProgram {
     child: Child,
-    /// Whether it is a server, which ends when it is told to.
+    /// Whether it is a server, which does not end by itself.
     serves: bool,
 }
 
-/// What became of a command.
+/// The exit status and the output of a command.
 pub(crate) struct CommandResult {
     pub status: ExitStatus,
     pub stdout: String,
@@ -56,14 +56,14 @@ pub(crate) struct CommandResult {
 }
 
 impl ExampleTestbed {
-    /// A machine; an error where none can be made.
+    /// Fails if no private mount namespace can be created.
     pub(crate) fn new() -> Result<Self, String> {
         let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
         for name in ["bin", "etc", "work", "work/bin"] {
             fs::create_dir(directory.path().join(name)).map_err(|e| e.to_string())?;
         }
         symlink(program(), directory.path().join("bin/linerate")).map_err(|e| e.to_string())?;
-        // As in a checkout, which is where examples that name files of it are run.
+        // As in a checkout, for examples that name files of the repository.
         let share = crate::root().join("share").canonicalize().map_err(|e| e.to_string())?;
         symlink(share, directory.path().join("work/share")).map_err(|e| e.to_string())?;
         let script = "cp -a /etc/. etc && mount --bind etc /etc && mount -t tmpfs none /run \
@@ -86,7 +86,7 @@ impl ExampleTestbed {
         Ok(Self { directory, holder, lab: false, server: None, beside: Vec::new() })
     }
 
-    /// Runs a command of an example, and waits for its end unless it is to run beside the others.
+    /// Runs a command of an example, and waits for its end unless it runs in the background.
     pub(crate) fn run(
         &mut self,
         line: &ShellCommand,
@@ -109,7 +109,7 @@ impl ExampleTestbed {
         self.finish(command, setting.terminal, setting.interrupt_of(&line.text)).map(Some)
     }
 
-    /// Runs what an example needs, on the machine itself.
+    /// Runs a command that an example requires, on the machine itself.
     pub(crate) fn prepare(&mut self, line: &ShellCommand, setting: &ExampleSettings) -> Result<(), String> {
         if setting.place != ExampleHost::Here {
             self.raise_lab()?;
@@ -120,12 +120,12 @@ impl ExampleTestbed {
         }
     }
 
-    /// Writes a file for examples.
+    /// Writes a file into the working directory of the examples.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), String> {
         fs::write(self.path("work").join(name), text).map_err(|e| e.to_string())
     }
 
-    /// Writes a host of known faults into a directory of its name, unless it is there.
+    /// Writes a fixture into a directory of its name, unless the directory exists.
     pub(crate) fn put_fixture(&self, name: &str) -> Result<(), String> {
         let directory = self.path("work").join(name);
         if directory.exists() {
@@ -136,19 +136,19 @@ impl ExampleTestbed {
         fixture.write(&directory).map_err(|e| e.to_string())
     }
 
-    /// Ends what runs beside the examples, but for the lab's server and load.
+    /// Ends background programs, except the lab's server and load.
     pub(crate) fn clear(&mut self) {
         for mut beside in self.beside.split_off(self.own()) {
             end(&mut beside.child);
         }
     }
 
-    /// How many of those beside the examples are the lab's server and load.
+    /// The number of background programs that are the lab's server and load.
     fn own(&self) -> usize {
         if self.lab { 2 } else { 0 }
     }
 
-    /// Waits for what examples put beside them, as a shell's `wait` does, but for servers.
+    /// Waits for background programs, as a shell's `wait` does, except servers.
     fn wait(&mut self) -> Result<(), String> {
         let (stay, go): (Vec<BackgroundProgram>, Vec<BackgroundProgram>) =
             self.beside.split_off(self.own()).into_iter().partition(|beside| beside.serves);
@@ -168,7 +168,7 @@ impl ExampleTestbed {
         Ok(())
     }
 
-    /// A lab, and who serves and asks in it, unless they are there.
+    /// Creates the lab and starts its server and load, unless it exists.
     pub(crate) fn raise_lab(&mut self) -> Result<(), String> {
         if self.lab {
             return Ok(());
@@ -180,7 +180,7 @@ impl ExampleTestbed {
         let serve = "exec linerate serve dns --bind 198.18.0.1:53 --zone example.com=example.com.zone --workers 2 \
                      --sockets reuseport --no-pin";
         let load = "exec linerate load 198.18.0.1:53 --workload dns:queries --rate 2k --duration 600 --backend socket";
-        // As interrupts of two queues would: a virtual link has none.
+        // RPS spreads packets like the interrupts of a NIC. A virtual link has no interrupts.
         let spread = "for queue in /sys/class/net/eth0/queues/rx-*; do echo 3 >$queue/rps_cpus; done";
         self.run_or_fail(spread, ExampleHost::Server)?;
         self.begin(self.shell(serve, ExampleHost::Server, false))?;
@@ -191,7 +191,7 @@ impl ExampleTestbed {
         Ok(())
     }
 
-    /// Waits until a socket is there that `ss` lists by these words.
+    /// Waits until `ss` lists a socket with this filter.
     fn await_socket(&self, words: &str, place: ExampleHost) -> Result<(), String> {
         let begun = Instant::now();
         let listening = format!("ss -Hln {words} | grep -q .");
@@ -203,7 +203,7 @@ impl ExampleTestbed {
         Err(format!("nobody listens: ss {words}"))
     }
 
-    /// Starts a server of any kind beside the examples of a block, and waits until it has this socket.
+    /// Starts a background server and waits until it has this socket.
     pub(crate) fn begin_beside(
         &mut self,
         text: &str,
@@ -219,12 +219,13 @@ impl ExampleTestbed {
         if ran.status.success() { Ok(()) } else { Err(format!("{text}: {}", ran.stderr.trim())) }
     }
 
-    /// What runs the program that its arguments name, with the private directories, in that of the examples.
+    /// A command that runs the program in its arguments with the private directories, in the
+    /// working directory of the examples.
     pub(crate) fn inside(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()));
         command.arg(format!("--wdns={}", self.path("work").display()));
-        // What a killed test leaves would be looked at by those after it.
+        // Programs that outlive a killed test would disturb later tests.
         command.args(["setpriv", "--pdeathsig", "KILL"]);
         command.process_group(0);
         command
@@ -235,7 +236,7 @@ impl ExampleTestbed {
         self.finish(command, false, None)
     }
 
-    /// A shell that runs a line where it belongs, in the directory of the examples.
+    /// A shell that runs a line on this host, in the working directory of the examples.
     fn shell(&self, text: &str, place: ExampleHost, terminal: bool) -> Command {
         let mut command = self.inside();
         let host = match place {
@@ -250,7 +251,7 @@ impl ExampleTestbed {
             let sized = format!("stty rows 24 cols 80; {text}");
             command.args(["script", "--quiet", "--return", "--command", &sized, "/dev/null"]);
         } else {
-            // Ctrl-C is for the command; the shell waits for what it still has to say.
+            // Ctrl-C is for the command. The shell waits for the command's last output.
             command.args(["sh", "-c", &format!("trap : INT\n{text}")]);
         }
         let path = std::env::var("PATH").unwrap_or_default();
@@ -271,7 +272,7 @@ impl ExampleTestbed {
         Ok(())
     }
 
-    /// Starts a server, and waits until it says that it serves.
+    /// Starts a server, and waits for its first output.
     fn begin_server(&mut self, mut command: Command) -> Result<(), String> {
         let (mut reader, writer) = io::pipe().map_err(|e| e.to_string())?;
         command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(|e| e.to_string())?).stderr(writer);
@@ -288,14 +289,14 @@ impl ExampleTestbed {
         heard.recv_timeout(PATIENCE).map_err(|_| "the server says nothing".to_owned())
     }
 
-    /// Runs a command to its end, or to the time at which it is interrupted.
+    /// Runs a command to its end, and interrupts it if `interrupt` says so.
     fn finish(
         &self,
         mut command: Command,
         terminal: bool,
         interrupt: Option<&InterruptTrigger>,
     ) -> Result<CommandResult, String> {
-        // Files, since what a command leaves running would hold a pipe open.
+        // Files, since a program that outlives the command would hold a pipe open.
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
         let create = |path: &Path| File::create(path).map_err(|e| e.to_string());
         command.stderr(create(&stderr)?);
@@ -314,7 +315,7 @@ impl ExampleTestbed {
         let (time, is_time) = match interrupt {
             None => (PATIENCE, false),
             Some(InterruptTrigger::After(time)) => (*time, true),
-            // Who sits there presses it; what is shown last may be shown late.
+            // The simulated user presses Ctrl-C. The last text may appear late.
             Some(InterruptTrigger::Shown(_)) => (3 * PATIENCE, false),
         };
         let mut outcome = ended.recv_timeout(time);
@@ -347,7 +348,7 @@ impl ExampleTestbed {
 }
 
 impl CommandResult {
-    /// Whether it ended as a command that did what it was told: nothing wrong, something found, or interrupted.
+    /// Whether the command did its work: exit status 0 or 1, or an intended interrupt.
     pub(crate) fn is_well(&self, interrupted: bool) -> bool {
         const INTERRUPTED: i32 = 128 + 2;
         match self.status.code() {
@@ -364,20 +365,20 @@ impl Drop for ExampleTestbed {
         for beside in self.beside.iter_mut().rev() {
             end(&mut beside.child);
         }
-        // Those of examples too, of which an example that failed leaves some. Others' labs are not in this /run.
+        // Also removes labs that failed examples left. Labs of other tests are not in this /run.
         let _ = self.run_or_fail("linerate lab clean --all", ExampleHost::Here);
         drop(self.holder.stdin.take());
         let _ = self.holder.wait();
     }
 }
 
-/// Kills a program and those it started.
+/// Kills a program and its process group.
 fn end(child: &mut Child) {
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let _ = child.wait();
 }
 
-/// Waits for a program on a thread of its own, which says when it is over.
+/// Waits for a program on a separate thread. The channel reports its end.
 fn wait_beside(mut child: Child) -> (Receiver<()>, std::thread::JoinHandle<io::Result<ExitStatus>>) {
     let (over, ended) = channel();
     let waiting = std::thread::spawn(move || {

@@ -45,7 +45,8 @@ pub struct GuardCounts {
     pub admitted: u64,
     /// Requests refused, whose senders get no answer.
     pub refused: u64,
-    /// Of these, those of a source that had more than its share.
+    /// Requests of a source that had more than its share. They are in `refused`, or in `opened` if no
+    /// worker took any.
     pub over_share: u64,
     /// Requests let through uncounted, since no worker took any.
     pub opened: u64,

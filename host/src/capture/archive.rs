@@ -20,8 +20,8 @@ const LARGEST_FILE: u64 = 16 << 20;
 
 pub fn write(to: impl Write, about: &CaptureInfo, readings: &[HostRecording]) -> io::Result<()> {
     let mut builder = Builder::new(GzEncoder::new(to, Compression::default()));
-    let asides = readings.iter().map(CaptureExtras::of).collect();
-    let about = CaptureInfo { readings: asides, ..about.clone() };
+    let extras = readings.iter().map(CaptureExtras::of).collect();
+    let about = CaptureInfo { readings: extras, ..about.clone() };
     append(&mut builder, ABOUT, &serde_json::to_vec_pretty(&about)?, about.unix_seconds)?;
     for (index, reading) in readings.iter().enumerate() {
         let below = if index == 0 { String::new() } else { format!("{LATER}/") };
@@ -135,9 +135,9 @@ impl ArchiveReader {
         }
         let mut readings = vec![self.first];
         readings.extend(self.later.filter(|later| *later != HostRecording::default()));
-        let asides = self.about.as_ref().map(|about| about.readings.clone()).unwrap_or_default();
-        for (reading, aside) in readings.iter_mut().zip(asides) {
-            aside.complete(reading);
+        let extras = self.about.as_ref().map(|about| about.readings.clone()).unwrap_or_default();
+        for (reading, extras) in readings.iter_mut().zip(extras) {
+            extras.complete(reading);
         }
         Ok((self.about, readings))
     }

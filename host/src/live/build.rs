@@ -12,7 +12,7 @@ use crate::diagnosis::UnknownItem;
 use crate::{Finding, Known, PacketPath};
 
 use crate::live::growth::sum;
-use crate::live::picture::{
+use crate::live::snapshot::{
     HostLine, InterfaceSnapshot, LiveFinding, NodeSnapshot, PathTotals, ServiceSnapshot, Snapshot,
 };
 pub(crate) use input::SnapshotInput;
@@ -51,7 +51,7 @@ impl SnapshotInput<'_> {
             findings: self.findings.to_vec(),
             totals: PathTotals::default(),
             unknown,
-            cost: crate::live::picture::SnapshotCost::default(),
+            cost: crate::live::snapshot::SnapshotCost::default(),
         };
         snapshot.totals = totals(&snapshot);
         snapshot

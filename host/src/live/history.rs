@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::live::picture::Snapshot;
+use crate::live::snapshot::Snapshot;
 
 /// Values kept per item and metric.
 const LENGTH: usize = 120;

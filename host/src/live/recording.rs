@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::live::Snapshot;
-use crate::live::picture::SCHEMA;
+use crate::live::snapshot::SCHEMA;
 
 // A longer line was not written by linerate.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -15,7 +15,7 @@ const LONGEST_LINE: u64 = 64 << 20;
 /// Recorded snapshots in order, at least one.
 #[derive(Debug, Clone)]
 pub struct SnapshotRecording {
-    pictures: Vec<Snapshot>,
+    snapshots: Vec<Snapshot>,
     /// Whether the last line is incomplete, for example because its writer was killed.
     is_cut: bool,
 }
@@ -40,7 +40,7 @@ impl SnapshotRecording {
     /// Reads from any reader; `path` is for errors.
     pub fn read(mut from: impl BufRead, path: &Path) -> Result<Self, TapeError> {
         let path = || path.to_owned();
-        let mut pictures = Vec::new();
+        let mut snapshots = Vec::new();
         let mut is_cut = false;
         for line in 1.. {
             let wrong = |reason: String| TapeError::Line { path: path(), line, reason };
@@ -51,20 +51,20 @@ impl SnapshotRecording {
             }
             let ended = bytes.last() == Some(&b'\n');
             match snapshot(&bytes) {
-                Ok(snapshot) => pictures.push(snapshot),
-                Err(_) if !ended && !pictures.is_empty() => is_cut = true,
+                Ok(snapshot) => snapshots.push(snapshot),
+                Err(_) if !ended && !snapshots.is_empty() => is_cut = true,
                 Err(reason) => return Err(wrong(reason)),
             }
         }
-        if pictures.is_empty() {
+        if snapshots.is_empty() {
             Err(TapeError::Empty { path: path() })
         } else {
-            Ok(Self { pictures, is_cut })
+            Ok(Self { snapshots, is_cut })
         }
     }
 
-    pub fn pictures(&self) -> &[Snapshot] {
-        &self.pictures
+    pub fn snapshots(&self) -> &[Snapshot] {
+        &self.snapshots
     }
 
     /// Whether the last line was incomplete and was left out.
@@ -112,7 +112,7 @@ mod tests {
     fn a_last_line_that_is_cut_short_is_left_out_and_one_before_it_is_an_error() {
         let line = line();
         let recording = read(&format!("{line}{line}{}", &line[..line.len() / 2])).expect("read");
-        assert_eq!((recording.pictures().len(), recording.is_cut()), (2, true));
+        assert_eq!((recording.snapshots().len(), recording.is_cut()), (2, true));
         let error = read(&format!("{line}{{}}\n{line}")).expect_err("garbled").to_string();
         assert!(error.starts_with("x.jsonl: line 2: no snapshot"), "{error}");
         let error = read(&line.replace(SCHEMA, "linerate.top/9")).expect_err("newer").to_string();

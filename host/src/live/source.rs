@@ -5,12 +5,12 @@ mod removed;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use crate::counter_sample::{CounterSample, SampleReader};
 use crate::diagnosis;
-use crate::pulse::{CounterSample, SampleReader};
 use crate::{Finding, Host, HostView, Known, OpenedCapture, PacketPath, Scope};
 
 use crate::live::build::{self, SnapshotInput};
-use crate::live::picture::{HostLine, LiveFinding, Snapshot, SnapshotCost};
+use crate::live::snapshot::{HostLine, LiveFinding, Snapshot, SnapshotCost};
 use plan::{FullReading, ReadingPlan};
 use removed::RecentlyRemoved;
 
@@ -100,21 +100,21 @@ impl LiveHost {
     /// Reads the counters, and builds a snapshot from them and the previous reading.
     pub fn refresh(&mut self) -> Snapshot {
         let at = Instant::now();
-        let mut pulse = self.reader.read(self.source.now());
+        let mut sample = self.reader.read(self.source.now());
         let read = at.elapsed();
         if matches!(self.source, SnapshotSource::Live(_))
-            && self.plan.is_due(self.source.now(), &self.scope, &pulse)
+            && self.plan.is_due(self.source.now(), &self.scope, &sample)
         {
             self.read_whole();
             // New items are read from now on, and have a rate after the next reading.
-            pulse = self.reader.read(self.source.now());
+            sample = self.reader.read(self.source.now());
         }
         let at = Instant::now();
         let readings = SnapshotInput {
             path: &self.path,
-            before: self.before.as_ref().map(|(_, pulse)| pulse),
-            now: &pulse,
-            seconds: self.seconds(at, &pulse),
+            before: self.before.as_ref().map(|(_, sample)| sample),
+            now: &sample,
+            seconds: self.seconds(at, &sample),
             findings: &self.findings,
         };
         let mut snapshot = readings.snapshot(self.host.clone());
@@ -126,7 +126,7 @@ impl LiveHost {
         };
         if let SnapshotSource::Live(_) = self.source {
             self.removed.keep(&mut snapshot, at, &self.scope);
-            self.before = Some((at, pulse));
+            self.before = Some((at, sample));
         }
         snapshot
     }

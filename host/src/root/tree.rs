@@ -24,16 +24,16 @@ pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 pub(super) struct CapturedTree {
     path: PathBuf,
     root: OnceLock<Result<OwnedFd, rustix::io::Errno>>,
-    aside: CaptureExtras,
+    extras: CaptureExtras,
 }
 
 impl CapturedTree {
-    pub(super) fn new(path: PathBuf, aside: CaptureExtras) -> Self {
-        Self { path, root: OnceLock::new(), aside }
+    pub(super) fn new(path: PathBuf, extras: CaptureExtras) -> Self {
+        Self { path, root: OnceLock::new(), extras }
     }
 
     pub(super) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        if let Some(failure) = self.aside.unreadable.get(path) {
+        if let Some(failure) = self.extras.unreadable.get(path) {
             return Err(failure.error());
         }
         // A pipe in the tree must not block.
@@ -49,7 +49,7 @@ impl CapturedTree {
     }
 
     pub(super) fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        if let Some(kept) = self.aside.directories.get(path.trim_end_matches('/')) {
+        if let Some(kept) = self.extras.directories.get(path.trim_end_matches('/')) {
             return kept.again();
         }
         let directory = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -65,7 +65,7 @@ impl CapturedTree {
     }
 
     pub(super) fn read_link(&self, path: &str) -> io::Result<String> {
-        if let Some(kept) = self.aside.links.get(path) {
+        if let Some(kept) = self.extras.links.get(path) {
             return RecordedResult::again(kept);
         }
         let link = self.open(path, OFlags::PATH | OFlags::NOFOLLOW)?;
@@ -164,10 +164,10 @@ mod tests {
     fn what_is_told_aside_goes_before_the_files() {
         let (directory, _) = tree();
         let failure = serde_json::from_str(r#"{"errno": 13}"#).expect("a failure");
-        let mut aside = CaptureExtras::default();
-        aside.unreadable.insert("/sys/devices/eth0/mtu".into(), failure);
-        aside.links.insert("/sys/devices/eth0".into(), RecordedResult::Read("../pci".into()));
-        let tree = CapturedTree::new(directory.path().to_owned(), aside);
+        let mut extras = CaptureExtras::default();
+        extras.unreadable.insert("/sys/devices/eth0/mtu".into(), failure);
+        extras.links.insert("/sys/devices/eth0".into(), RecordedResult::Read("../pci".into()));
+        let tree = CapturedTree::new(directory.path().to_owned(), extras);
         let error = tree.read("/sys/devices/eth0/mtu").expect_err("refused");
         assert_eq!(error.raw_os_error(), Some(libc::EACCES));
         assert_eq!(tree.read_link("/sys/devices/eth0").expect("a link"), "../pci");

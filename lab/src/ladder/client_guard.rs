@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use linerate_host::landing::{AddressCounts, FlowWatch};
+use linerate_host::delivery::{AddressCounts, FlowWatch};
 use linerate_host::{Host, HostError};
 
 use crate::ladder::config::LadderConfig;

@@ -228,7 +228,7 @@ impl PreparedRun {
     /// Changes during the run that keep other programs from changing the same settings.
     #[must_use]
     pub fn exclusions(&self) -> &[PlannedChange] {
-        if self.by_step().is_empty() { &[] } else { &self.plan.agreements }
+        if self.by_step().is_empty() { &[] } else { &self.plan.exclusions }
     }
 
     /// Changes that a tune would make and the run does not, one line each.
@@ -279,7 +279,7 @@ pub fn run(
     })?;
     let (LadderOutcome { mut report, mut warnings, kept }, boosted) = measured?;
     warnings.extend(not_restored(&undone));
-    let restored = !undone.has_failures() && !undone.has_left();
+    let restored = !undone.has_failures() && !undone.has_skipped();
     let mut settings = SettingsFacts { tune, restored, kept_tune: None };
     let complete = warnings.iter().all(|warning| warning.kind != WarningKind::Interrupted);
     if prepared.config.keep_better && restored && complete {
@@ -322,7 +322,7 @@ fn not_restored(undone: &UndoReport) -> impl Iterator<Item = LadderWarning> {
             UndoOutcome::Failed { why, .. } => why.clone(),
             UndoOutcome::Covered { by } => format!("tune {by} holds it"),
         };
-        let detail = format!("{} was '{}' before: {why}", item.name, item.first);
+        let detail = format!("{} was '{}' before: {why}", item.name, item.original);
         Some(LadderWarning::new(WarningKind::NotRestored, detail))
     })
 }
@@ -350,7 +350,7 @@ fn keep(
     let mut transaction = TuneTransaction::begin(writer, &prepared.setup.host, begin)?;
     let tune = transaction.id();
     let mut broke_off = None;
-    for change in plan.agreements.iter().chain(&plan.changes) {
+    for change in plan.exclusions.iter().chain(&plan.changes) {
         let changed =
             transaction.change_from(&prepared.setup.host, &change.setting, &change.from, &change.to)?;
         if let ChangeResult::Refused { why } = changed {

@@ -145,7 +145,7 @@ impl StepChanges {
                 )),
             }
         }
-        for left in &plan.left {
+        for left in &plan.skipped {
             for part in ConfigurationPart::ALL.into_iter().filter(|part| part.concerns(left)) {
                 let why = format!("the plan skips it: {}: {}", left.title, left.why);
                 alternated.reasons.entry(part).or_insert(why);
@@ -186,7 +186,7 @@ impl StepChanges {
         let mut plan = plan.clone();
         plan.changes.retain(|change| planned.contains(&&change.setting));
         if plan.changes.is_empty() {
-            plan.agreements.clear();
+            plan.exclusions.clear();
         }
         plan
     }
@@ -256,7 +256,7 @@ pub(crate) fn add_transmit_queues(
 ) {
     let is_transmit =
         |setting: &Setting| matches!(setting, Setting::QueueCpus { direction: QueueDirection::Transmit, .. });
-    let is_left = plan.left.iter().any(|left| left.finding.starts_with("transmit.xps-"));
+    let is_left = plan.skipped.iter().any(|left| left.finding.starts_with("transmit.xps-"));
     if queues < 2 || is_left || plan.changes.iter().any(|change| is_transmit(&change.setting)) {
         return;
     }
@@ -274,7 +274,7 @@ pub(crate) fn add_offload(plan: &mut TunePlan, host: &Host, interface: &str, pro
     let setting = Setting::Offload { interface: interface.to_owned(), offload: Offload::GenericReceive };
     let name = setting.to_string();
     let is_mentioned = plan.changes.iter().any(|change| change.setting == setting)
-        || plan.left.iter().any(|left| left.title.starts_with(&name));
+        || plan.skipped.iter().any(|left| left.title.starts_with(&name));
     let is_wanted = matches!(profile.verdict("link.gro-for-udp"), FindingPolicy::Fix(_));
     match setting.read(host) {
         Ok(from) if from.as_str() == "on" && is_wanted && !is_mentioned => plan.changes.push(added_change(
@@ -356,11 +356,11 @@ mod tests {
             devices: Vec::new(),
             cpus: vec![0, 1],
             layouts: Vec::new(),
-            agreements: Vec::new(),
+            exclusions: Vec::new(),
             changes,
             target: Vec::new(),
             held_back: Vec::new(),
-            left: vec![SkippedFinding {
+            skipped: vec![SkippedFinding {
                 finding: "route.source-validation".to_owned(),
                 severity: "low".to_owned(),
                 title: "rp_filter=1".to_owned(),

@@ -62,7 +62,7 @@ pub struct PredictedStep {
     /// Over the step before it; `None` for the baseline.
     pub gain_ratio: Option<f64>,
     /// The same on the machine that was measured: predicted, and measured.
-    pub here_ratio: Option<f64>,
+    pub local_ratio: Option<f64>,
     pub measured_ratio: Option<f64>,
     /// Published for another machine.
     pub published_per_second: Option<f64>,
@@ -222,7 +222,7 @@ impl LadderPrediction {
                 per_second,
                 limit,
                 gain_ratio: steps.last().map(|before| per_second / before.per_second),
-                here_ratio: here_before.map(|before| here_now / before),
+                local_ratio: here_before.map(|before| here_now / before),
                 measured_ratio: measured
                     .and_then(|step| step.versus_previous.as_ref())
                     .map(|versus| versus.ratio.median),
@@ -231,7 +231,7 @@ impl LadderPrediction {
             here_before = Some(here_now);
         }
         let pairs: Vec<(f64, f64)> =
-            steps.iter().filter_map(|step| Some((step.here_ratio?, step.measured_ratio?))).collect();
+            steps.iter().filter_map(|step| Some((step.local_ratio?, step.measured_ratio?))).collect();
         Ok(Self { machine, cost, steps, rank_correlation: rank_correlation(&pairs) })
     }
 }

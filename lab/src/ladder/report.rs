@@ -243,7 +243,7 @@ pub struct PublishedLadder {
     /// In the order published.
     pub steps: Vec<PublishedStep>,
     /// Comparisons in the same source that are not steps of its ladder.
-    pub asides: Vec<PublishedComparison>,
+    pub comparisons: Vec<PublishedComparison>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -279,8 +279,8 @@ pub fn published_ladders() -> Vec<PublishedLadder> {
 /// A step's rate over the rate of the step before it, in the first published ladder.
 pub(crate) fn published_ratio(ladders: &[PublishedLadder], id: &str) -> Option<f64> {
     let ladder = ladders.first()?;
-    if let Some(aside) = ladder.asides.iter().find(|aside| aside.id == id) {
-        return Some(aside.to_per_second / aside.from_per_second);
+    if let Some(comparison) = ladder.comparisons.iter().find(|comparison| comparison.id == id) {
+        return Some(comparison.to_per_second / comparison.from_per_second);
     }
     let position = ladder.steps.iter().position(|step| step.id == id)?;
     let before = ladder.steps.get(position.checked_sub(1)?)?;
@@ -298,6 +298,6 @@ mod tests {
         let ratio = |id| published_ratio(&ladders, id);
         assert_eq!((ratio("baseline"), ratio("batch-syscalls")), (None, None));
         assert!((ratio("steer-by-cpu").expect("a step") - 4_250_000.0 / 2_540_000.0).abs() < 1e-9);
-        assert!((ratio("xps").expect("an aside") - 5_050_000.0 / 1_086_000.0).abs() < 1e-9);
+        assert!((ratio("xps").expect("an comparison") - 5_050_000.0 / 1_086_000.0).abs() < 1e-9);
     }
 }

@@ -107,7 +107,7 @@ impl Sampler<'_> {
 }
 
 struct SlotCost {
-    asked_per_second: f64,
+    requested_per_second: f64,
     cycles_per_transaction: Known<f64>,
     instructions_per_transaction: Known<f64>,
 }
@@ -125,11 +125,11 @@ impl<'a> CountedGenerator<'a> {
     }
 
     /// Mean cycles and instructions per transaction of the slots at this rate.
-    fn at(&self, asked_per_second: f64) -> (Known<f64>, Known<f64>) {
+    fn at(&self, requested_per_second: f64) -> (Known<f64>, Known<f64>) {
         if let Err(why) = &self.counters {
             return (Known::unknown(why.clone()), Known::unknown(why.clone()));
         }
-        let slots = || self.costs.iter().filter(|cost| cost.asked_per_second == asked_per_second);
+        let slots = || self.costs.iter().filter(|cost| cost.requested_per_second == requested_per_second);
         (
             mean(slots().map(|cost| &cost.cycles_per_transaction)),
             mean(slots().map(|cost| &cost.instructions_per_transaction)),
@@ -161,7 +161,7 @@ impl Generator for CountedGenerator<'_> {
                 known => known.map(|count| count as f64 / outcome.answered as f64),
             };
             self.costs.push(SlotCost {
-                asked_per_second: per_second,
+                requested_per_second: per_second,
                 cycles_per_transaction: each(counts.cycles),
                 instructions_per_transaction: each(counts.instructions),
             });

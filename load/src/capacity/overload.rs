@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::GeneratorError;
 use crate::generator::{Generator, LoadSlot, MAX_RATE};
-use crate::outcome::{LeftAs, SlotOutcome};
+use crate::outcome::{SendMethod, SlotOutcome};
 use linerate_host::Known;
 
 // Below this offered share of the planned overload, the figure does not count.
@@ -22,7 +22,7 @@ pub struct OverloadResult {
     /// The send method of the requests: live frames only if the generator could not offer the rate
     /// otherwise.
     #[serde(default)]
-    pub left_as: LeftAs,
+    pub send_method: SendMethod,
     /// Goodput as a share of capacity; unknown if the generator could not offer the overload.
     pub goodput_ratio: Known<f64>,
 }
@@ -49,13 +49,13 @@ fn overload_by(
     slot: Duration,
 ) -> Result<OverloadResult, GeneratorError> {
     let per_second = capacity * factor;
-    let unknown = |offered_per_second, left_as, why: String| OverloadResult {
+    let unknown = |offered_per_second, send_method, why: String| OverloadResult {
         factor,
         offered_per_second,
-        left_as,
+        send_method,
         goodput_ratio: Known::Unknown { why },
     };
-    let nothing = |why| Ok(unknown(0.0, LeftAs::default(), why));
+    let nothing = |why| Ok(unknown(0.0, SendMethod::default(), why));
     if !(capacity > 0.0 && capacity.is_finite()) {
         return nothing("capacity is not known, so there is nothing to exceed".to_owned());
     }
@@ -65,22 +65,22 @@ fn overload_by(
     let slot = LoadSlot::rate(per_second, slot);
     let falls_short = |outcome: &SlotOutcome| outcome.offered_per_second < per_second * LEAST_OFFERED;
     let mut outcome = generator.run(&slot)?;
-    if falls_short(&outcome) && outcome.self_watch.left_as == LeftAs::Clones {
+    if falls_short(&outcome) && outcome.self_watch.send_method == SendMethod::Clones {
         outcome = generator.run(&LoadSlot { live_frames: true, ..slot })?;
     }
-    let (offered, left_as) = (outcome.offered_per_second, outcome.self_watch.left_as);
+    let (offered, send_method) = (outcome.offered_per_second, outcome.self_watch.send_method);
     if falls_short(&outcome) {
         let share = offered / per_second * 100.0;
         return Ok(unknown(
             offered,
-            left_as,
+            send_method,
             format!("the generator offered {offered:.0} requests/s, {share:.0} % of {factor} x capacity"),
         ));
     }
     Ok(OverloadResult {
         factor,
         offered_per_second: offered,
-        left_as,
+        send_method,
         goodput_ratio: Known::Value(outcome.answered_per_second / capacity),
     })
 }

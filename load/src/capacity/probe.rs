@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::SearchOptions;
 use crate::latency::Latency;
-use crate::outcome::{BoundReason, LeftAs, SlotInterval, SlotOutcome};
+use crate::outcome::{BoundReason, SendMethod, SlotInterval, SlotOutcome};
 use crate::stats;
 
 /// The result of one slot of a search.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProbeResult {
     /// The requested rate.
-    pub asked_per_second: f64,
+    pub requested_per_second: f64,
     /// The rate that was in fact offered.
     pub offered_per_second: f64,
     /// Goodput, after the lead-in.
@@ -32,7 +32,7 @@ pub struct ProbeResult {
     pub latency_ns: Latency,
     /// Whether the rate held, or why not.
     pub verdict: ProbeVerdict,
-    pub left_as: LeftAs,
+    pub send_method: SendMethod,
     /// Why the generator was the limit, if it was.
     pub bound_because: Vec<BoundReason>,
 }
@@ -56,14 +56,14 @@ pub enum ProbeVerdict {
 
 impl ProbeResult {
     pub(super) fn new(
-        asked_per_second: f64,
+        requested_per_second: f64,
         outcome: SlotOutcome,
         lead_in: Duration,
         options: &SearchOptions<'_>,
     ) -> Self {
         let judged = JudgedPart::new(&outcome, lead_in);
         ProbeResult {
-            asked_per_second,
+            requested_per_second,
             offered_per_second: outcome.offered_per_second,
             answered_per_second: judged.answered_per_second,
             sent: judged.sent,
@@ -73,7 +73,7 @@ impl ProbeResult {
             late_ratio: outcome.self_watch.late_sends as f64 / outcome.sent.max(1) as f64,
             verdict: judge(&outcome, &judged, options),
             latency_ns: outcome.latency_ns,
-            left_as: outcome.self_watch.left_as,
+            send_method: outcome.self_watch.send_method,
             bound_because: outcome.self_watch.bound_because,
         }
     }

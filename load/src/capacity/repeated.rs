@@ -9,7 +9,7 @@ use super::{CapacitySample, SearchEnd, SearchOptions, search};
 use crate::error::GeneratorError;
 use crate::generator::Generator;
 use crate::latency::Latency;
-use crate::outcome::{BoundReason, LeftAs};
+use crate::outcome::{BoundReason, SendMethod};
 use crate::stats::{self, ConfidenceInterval};
 
 // The search for the neighbourhood stops when a rate holds and a rate this much higher does not.
@@ -31,7 +31,7 @@ pub struct RepeatedCapacity {
     /// Latency at that rate, over all searches.
     pub latency_ns: Latency,
     /// The send method of all searches.
-    pub left_as: LeftAs,
+    pub send_method: SendMethod,
     /// Whether the generator was the limit in a search, so that capacity is a lower bound.
     pub generator_bound: bool,
     /// Why, in the first such search.
@@ -60,7 +60,7 @@ pub fn search_repeatedly(
     let began = Instant::now();
     let neighbourhood = search(generator, &coarse(options))?;
     let middle = neighbourhood.transactions_per_second;
-    let live_frames = neighbourhood.left_as == LeftAs::LiveFrames;
+    let live_frames = neighbourhood.send_method == SendMethod::LiveFrames;
     let mut searches = Vec::new();
     for done in 0..times {
         let left = options.budget.saturating_sub(began.elapsed());
@@ -121,7 +121,7 @@ fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Re
         spread_ratio: if median > 0.0 { (highest - lowest) / median } else { 0.0 },
         loss_ratio: stats::median(&losses).unwrap_or(1.0),
         latency_ns,
-        left_as: neighbourhood.left_as,
+        send_method: neighbourhood.send_method,
         generator_bound: bound.is_some(),
         bound_because: bound.map_or_else(Vec::new, |found| found.bound_because.clone()),
         confirmed: confirmed().count(),

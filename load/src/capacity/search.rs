@@ -6,7 +6,7 @@ use super::{CapacitySample, ProbeResult, ProbeVerdict, SearchEnd, SearchEvent, S
 use crate::error::GeneratorError;
 use crate::generator::{Generator, LEAST_INTERVAL, LoadSlot};
 use crate::latency::Latency;
-use crate::outcome::{BoundReason, LeftAs};
+use crate::outcome::{BoundReason, SendMethod};
 use crate::stats;
 
 // With fewer requests in a slot, no conclusion is possible.
@@ -70,7 +70,7 @@ pub fn search(
     let found = search_in_one_way(generator, options, false, PATIENCE)?;
     // Late requests come at any rate on a busy machine.
     let unsent = |reason: &BoundReason| matches!(reason, BoundReason::OfferedTooLittle { .. });
-    let by_clones = found.slots.last().is_some_and(|probe| probe.left_as == LeftAs::Clones);
+    let by_clones = found.slots.last().is_some_and(|probe| probe.send_method == SendMethod::Clones);
     if !by_clones || !found.bound_because.iter().any(unsent) || !sends_live_frames(generator)? {
         return Ok(found);
     }
@@ -90,7 +90,7 @@ fn sends_live_frames(generator: &mut dyn Generator) -> Result<bool, GeneratorErr
         ..LoadSlot::rate(FEWEST_REQUESTS / TRIAL.as_secs_f64(), TRIAL)
     };
     match generator.run(&trial) {
-        Ok(outcome) => Ok(outcome.self_watch.left_as == LeftAs::LiveFrames),
+        Ok(outcome) => Ok(outcome.self_watch.send_method == SendMethod::LiveFrames),
         Err(GeneratorError::Cancelled) => Ok(false),
         Err(error) => Err(error),
     }
@@ -158,7 +158,7 @@ struct RateFailure {
     // was.
     on_schedule: bool,
     bound_because: Vec<BoundReason>,
-    left_as: LeftAs,
+    send_method: SendMethod,
 }
 
 enum RateAttempt {
@@ -315,7 +315,7 @@ impl CapacitySearch<'_, '_> {
                     verdict,
                     on_schedule,
                     bound_because,
-                    left_as: last.left_as,
+                    send_method: last.send_method,
                 }));
             }
         }
@@ -348,16 +348,16 @@ impl CapacitySearch<'_, '_> {
 
     /// The best goodput of the slots in which `rate` was offered.
     fn best_goodput(&self, rate: f64) -> f64 {
-        let offered = self.slots.iter().filter(|probe| probe.asked_per_second == rate);
+        let offered = self.slots.iter().filter(|probe| probe.requested_per_second == rate);
         offered.map(|probe| probe.answered_per_second).fold(0.0, f64::max)
     }
 
     /// The highest rate below `rate` that held in some slot.
     fn best_below(&self, rate: f64) -> Option<(f64, Vec<usize>)> {
         let held = self.slots.iter().enumerate().filter(|(_, probe)| probe.verdict == ProbeVerdict::Holds);
-        let below = held.filter(|(_, probe)| probe.asked_per_second < rate);
-        let best = below.max_by(|(_, a), (_, b)| a.asked_per_second.total_cmp(&b.asked_per_second));
-        best.map(|(index, probe)| (probe.asked_per_second, vec![index]))
+        let below = held.filter(|(_, probe)| probe.requested_per_second < rate);
+        let best = below.max_by(|(_, a), (_, b)| a.requested_per_second.total_cmp(&b.requested_per_second));
+        best.map(|(index, probe)| (probe.requested_per_second, vec![index]))
     }
 
     fn stop(&self) -> Option<SearchEnd> {
@@ -379,16 +379,16 @@ impl CapacitySearch<'_, '_> {
         if let Some(failed) = self.fails {
             generator_bound = !failed.on_schedule;
             bound_because = failed.bound_because;
-            let another = held.iter().find(|probe| probe.left_as != failed.left_as);
+            let another = held.iter().find(|probe| probe.send_method != failed.send_method);
             if let Some(probe) = another {
                 generator_bound = true;
-                let (held, failed) = (probe.left_as, failed.left_as);
-                bound_because.push(BoundReason::SentAnotherWay { held, failed });
+                let (sustained, failed) = (probe.send_method, failed.send_method);
+                bound_because.push(BoundReason::SentAnotherWay { sustained, failed });
             }
         } else if offered > 0.0 {
             // A rate above may have failed, but the search ended before it was tried often enough.
             generator_bound = true;
-            let above = self.slots.iter().rev().find(|probe| probe.asked_per_second > offered);
+            let above = self.slots.iter().rev().find(|probe| probe.requested_per_second > offered);
             bound_because = above.map_or_else(Vec::new, |probe| probe.bound_because.clone());
             if bound_because.is_empty() {
                 bound_because.push(BoundReason::NothingHigher);
@@ -413,7 +413,7 @@ impl CapacitySearch<'_, '_> {
             loss_ratio: if sent == 0 { 1.0 } else { (sent - answered) as f64 / sent as f64 },
             latency_ns,
             late_ratio: late / sent.max(1) as f64,
-            left_as: self.slots.last().map_or_else(LeftAs::default, |probe| probe.left_as),
+            send_method: self.slots.last().map_or_else(SendMethod::default, |probe| probe.send_method),
             generator_bound,
             bound_because,
             ended,

@@ -7,7 +7,7 @@ use crate::error::GeneratorError;
 use crate::generator::{Generator, GeneratorDescription, LoadSlot, PacingMode};
 use crate::latency::{Latency, LatencyQuantiles};
 use crate::outcome::{
-    BoundReason, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval, SlotOutcome,
+    BoundReason, QueueMedians, SelfWatch, SendBursts, SendErrors, SendMethod, SlotInterval, SlotOutcome,
 };
 
 // A service that answers `capacity` per second behind a buffer, and a generator with a limit.
@@ -146,7 +146,8 @@ impl Generator for SimulatedService {
             bound_because.push(BoundReason::SentLate { ratio: late });
         }
         let late_sends = (sent as f64 * late) as u64;
-        let left_as = if switched || frames_reach.is_some() { LeftAs::LiveFrames } else { LeftAs::Clones };
+        let send_method =
+            if switched || frames_reach.is_some() { SendMethod::LiveFrames } else { SendMethod::Clones };
         let answered = sent - lost;
         Ok(SlotOutcome {
             started_realtime_ns: 0,
@@ -156,11 +157,11 @@ impl Generator for SimulatedService {
             duplicate: 0,
             reordered: 0,
             corrupt: 0,
-            foreign: 0,
+            unsolicited: 0,
             late: 0,
             send_errors: SendErrors::default(),
             duration: slot.duration,
-            asked_per_second: Some(asked),
+            requested_per_second: Some(asked),
             offered_per_second: offered,
             answered_per_second: offered.min(service + self.allowance / seconds),
             latency_ns,
@@ -173,7 +174,7 @@ impl Generator for SimulatedService {
                 last_quarter_ns: (answered > 0).then(|| wait(0.875)),
             },
             generator_bound: !bound_because.is_empty(),
-            self_watch: SelfWatch { late_sends, left_as, bound_because, ..SelfWatch::default() },
+            self_watch: SelfWatch { late_sends, send_method, bound_because, ..SelfWatch::default() },
         })
     }
 }

@@ -6,7 +6,7 @@ use super::simulation::{SLOT, SimulatedService};
 use super::{
     CapacitySample, ProbeVerdict, SearchEnd, SearchEvent, SearchOptions, overload, search, search_repeatedly,
 };
-use crate::outcome::{BoundReason, LeftAs};
+use crate::outcome::{BoundReason, SendMethod};
 
 fn options() -> SearchOptions<'static> {
     SearchOptions { slot: SLOT, ..SearchOptions::default() }
@@ -126,7 +126,8 @@ fn a_search_that_ends_where_the_sender_changes_its_way_is_a_lower_bound() {
     let mut simulation = SimulatedService { buffer: 0.0, switches_at: 250e3, ..SimulatedService::of(472e3) };
     let sample = found(&mut simulation, &options());
     assert!(sample.transactions_per_second < 250e3 && sample.generator_bound, "{sample:?}");
-    let reason = BoundReason::SentAnotherWay { held: LeftAs::Clones, failed: LeftAs::LiveFrames };
+    let reason =
+        BoundReason::SentAnotherWay { sustained: SendMethod::Clones, failed: SendMethod::LiveFrames };
     assert_eq!(sample.bound_because, [reason]);
     let repeated = search_repeatedly(&mut simulation, &fine(), 2).unwrap();
     assert!(repeated.generator_bound && repeated.bound_because == [reason]);
@@ -137,20 +138,20 @@ fn a_search_that_ends_where_the_sender_changes_its_way_is_a_lower_bound() {
 
 #[test]
 fn a_service_faster_than_clones_is_searched_in_another_way_as_a_whole() {
-    for (frames_reach, expected, left_as) in [
-        (Some(2e6), 900e3, LeftAs::LiveFrames),
-        (Some(700e3), 700e3, LeftAs::LiveFrames),
-        (None, 500e3, LeftAs::Clones),
+    for (frames_reach, expected, send_method) in [
+        (Some(2e6), 900e3, SendMethod::LiveFrames),
+        (Some(700e3), 700e3, SendMethod::LiveFrames),
+        (None, 500e3, SendMethod::Clones),
     ] {
         let mut simulation =
             SimulatedService { buffer: 0.0, reach: 500e3, frames_reach, ..SimulatedService::of(900e3) };
         let sample = found(&mut simulation, &options());
         assert_near(&sample, expected * 1.01, 1.05);
-        assert_eq!((sample.left_as, sample.generator_bound), (left_as, expected < 900e3));
-        assert!(sample.slots.iter().all(|slot| slot.left_as == left_as), "{sample:?}");
+        assert_eq!((sample.send_method, sample.generator_bound), (send_method, expected < 900e3));
+        assert!(sample.slots.iter().all(|slot| slot.send_method == send_method), "{sample:?}");
         let repeated = search_repeatedly(&mut simulation, &fine(), 2).unwrap();
         let all = repeated.searches.iter().flat_map(|search| &search.slots);
-        assert!(all.map(|slot| slot.left_as).all(|one| one == left_as));
+        assert!(all.map(|slot| slot.send_method).all(|one| one == send_method));
     }
 }
 
@@ -204,7 +205,7 @@ fn a_cancelled_search_keeps_what_it_knows() {
     let offered = RefCell::new(Vec::new());
     let observer = |event: SearchEvent<'_>| match event {
         SearchEvent::Offering { per_second, .. } => offered.borrow_mut().push(per_second),
-        SearchEvent::Offered(probe) => cancel.store(probe.asked_per_second >= 8_000.0, Ordering::Relaxed),
+        SearchEvent::Offered(probe) => cancel.store(probe.requested_per_second >= 8_000.0, Ordering::Relaxed),
     };
     let options = SearchOptions { cancel: Some(&cancel), observer: Some(&observer), ..options() };
     let sample = found(&mut SimulatedService::of(1e6), &options);

@@ -9,7 +9,7 @@ use crate::outcome::{BoundReason, SelfWatch, SendErrors};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotRates {
     pub(super) duration: Duration,
-    pub(super) asked_per_second: Option<f64>,
+    pub(super) requested_per_second: Option<f64>,
     pub(super) offered_per_second: f64,
     sent: u64,
     cancelled: bool,
@@ -20,12 +20,12 @@ impl SlotRates {
     pub(super) fn new(slot: &LoadSlot, start_ns: u64, last_sent_ns: u64, sent: u64, cancelled: bool) -> Self {
         let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(start_ns));
         let duration = if cancelled { elapsed.min(slot.duration) } else { slot.duration };
-        let asked_per_second = match slot.mode {
+        let requested_per_second = match slot.mode {
             PacingMode::Rate { per_second } => Some(per_second),
             PacingMode::Window { .. } | PacingMode::Flood => None,
         };
         let offered_per_second = sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
-        SlotRates { duration, asked_per_second, offered_per_second, sent, cancelled }
+        SlotRates { duration, requested_per_second, offered_per_second, sent, cancelled }
     }
 
     /// A count as a rate over the slot.
@@ -38,7 +38,7 @@ impl SlotRates {
         let sent = self.sent;
         let mut reasons = Vec::new();
         let share = |count: u64| count as f64 / sent.max(1) as f64;
-        match self.asked_per_second {
+        match self.requested_per_second {
             Some(asked) => {
                 // Requests that the kernel refused do not show a lack of speed. ECONNREFUSED is about an earlier request.
                 let given_up = errors.total() - errors.refused;

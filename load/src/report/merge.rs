@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{ClockOffset, LoadReport, MergedRun};
 use crate::generator::GeneratorDescription;
-use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SendBursts, SlotInterval, SlotOutcome};
+use crate::outcome::{CodeCount, QueueMedians, SelfWatch, SendBursts, SendMethod, SlotInterval, SlotOutcome};
 
 // With less overlap, the rates of the runs must not be added.
 const LEAST_OVERLAP: f64 = 0.9;
@@ -198,7 +198,7 @@ fn merged_outcome(parts: &[LoadPart], concurrent: bool, warnings: &mut Vec<Strin
     for outcome in &outcomes[1..] {
         add_counts(&mut all, outcome);
     }
-    all.self_watch.left_as = outcomes[0].self_watch.left_as;
+    all.self_watch.send_method = outcomes[0].self_watch.send_method;
     for outcome in &outcomes {
         add_watch(&mut all.self_watch, &outcome.self_watch);
     }
@@ -216,8 +216,11 @@ fn merged_outcome(parts: &[LoadPart], concurrent: bool, warnings: &mut Vec<Strin
     };
     all.offered_per_second = rate(|outcome| outcome.offered_per_second);
     all.answered_per_second = rate(|outcome| outcome.answered_per_second);
-    all.asked_per_second =
-        outcomes.iter().map(|outcome| outcome.asked_per_second).sum::<Option<f64>>().filter(|_| concurrent);
+    all.requested_per_second = outcomes
+        .iter()
+        .map(|outcome| outcome.requested_per_second)
+        .sum::<Option<f64>>()
+        .filter(|_| concurrent);
     // Whether a queue grew shows in each run by itself; medians of several do not add up.
     all.queue = QueueMedians::default();
     // The largest of the medians, too: it is the median of a run, unlike a value below all medians.
@@ -238,7 +241,7 @@ fn add_counts(all: &mut SlotOutcome, one: &SlotOutcome) {
     all.duplicate += one.duplicate;
     all.reordered += one.reordered;
     all.corrupt += one.corrupt;
-    all.foreign += one.foreign;
+    all.unsolicited += one.unsolicited;
     all.late += one.late;
     all.unverified += one.unverified;
     all.send_errors.add(&one.send_errors);
@@ -263,8 +266,8 @@ fn add_watch(all: &mut SelfWatch, one: &SelfWatch) {
     all.late_sends += one.late_sends;
     all.worst_lag_ns = all.worst_lag_ns.max(one.worst_lag_ns);
     all.tick_ns = all.tick_ns.max(one.tick_ns);
-    if all.left_as != one.left_as {
-        all.left_as = LeftAs::Mixed;
+    if all.send_method != one.send_method {
+        all.send_method = SendMethod::Mixed;
     }
     all.thread_cpu_ratio.extend_from_slice(&one.thread_cpu_ratio);
     all.receive_drops += one.receive_drops;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::latency::{Latency, LatencyQuantiles};
-use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval};
+use crate::outcome::{CodeCount, QueueMedians, SelfWatch, SendBursts, SendErrors, SendMethod, SlotInterval};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -52,11 +52,11 @@ fn run(began: f64, latencies: &[u64], lost: u64) -> LoadReport {
             duplicate: 1,
             reordered: 2,
             corrupt: 3,
-            foreign: 4,
+            unsolicited: 4,
             late: 5,
             send_errors: SendErrors { refused: 1, ..SendErrors::default() },
             duration: Duration::from_secs(2),
-            asked_per_second: Some(10.0),
+            requested_per_second: Some(10.0),
             offered_per_second: 10.0,
             answered_per_second: 8.0,
             latency_ns,
@@ -125,14 +125,14 @@ fn damaged_reports_are_refused() {
 
 #[test]
 fn how_requests_left_is_told_of_merged_runs() {
-    let of = |began, left_as| {
+    let of = |began, send_method| {
         let mut one = run(began, &[10_000], 0);
-        one.outcome.self_watch.left_as = left_as;
+        one.outcome.self_watch.send_method = send_method;
         one
     };
-    let both = |a, b| merged(&[of(0.0, a), of(0.05, b)]).0.outcome.self_watch.left_as;
-    assert_eq!(both(LeftAs::Clones, LeftAs::Clones), LeftAs::Clones);
-    assert_eq!(both(LeftAs::Clones, LeftAs::LiveFrames), LeftAs::Mixed);
+    let both = |a, b| merged(&[of(0.0, a), of(0.05, b)]).0.outcome.self_watch.send_method;
+    assert_eq!(both(SendMethod::Clones, SendMethod::Clones), SendMethod::Clones);
+    assert_eq!(both(SendMethod::Clones, SendMethod::LiveFrames), SendMethod::Mixed);
 }
 
 #[test]
@@ -140,9 +140,9 @@ fn runs_at_the_same_time_add_up() {
     let (both, warnings) = merged(&[run(0.0, &[10_000, 20_000], 1), run(0.05, &[30_000], 0)]);
     let outcome = &both.outcome;
     assert_eq!((outcome.sent, outcome.answered, outcome.lost), (4, 3, 1));
-    assert_eq!((outcome.offered_per_second, outcome.asked_per_second), (20.0, Some(20.0)));
+    assert_eq!((outcome.offered_per_second, outcome.requested_per_second), (20.0, Some(20.0)));
     assert_eq!((outcome.duplicate, outcome.late, outcome.send_errors.refused), (2, 10, 2));
-    assert_eq!(outcome.self_watch.left_as, LeftAs::Datagrams);
+    assert_eq!(outcome.self_watch.send_method, SendMethod::Datagrams);
     assert_eq!(outcome.codes, [CodeCount { code: 2, name: Some("two".to_owned()), count: 3, truncated: 2 }]);
     assert_eq!(outcome.duration, Duration::from_millis(2_050));
     assert_eq!((both.generator.threads, both.generator.flows), (2, 8));
@@ -159,7 +159,7 @@ fn runs_one_after_the_other_do_not_add_up_to_a_rate() {
     let (both, warnings) = merged(&[run(0.0, &[10_000], 0), run(6.0, &[10_000], 0)]);
     assert_eq!(both.overlap_ratio, Some(0.0));
     // Two stretches of 2 s in 8 s.
-    assert_eq!((both.outcome.offered_per_second, both.outcome.asked_per_second), (5.0, None));
+    assert_eq!((both.outcome.offered_per_second, both.outcome.requested_per_second), (5.0, None));
     assert!(warnings[0].contains("overlap by 0 %"), "{warnings:?}");
     let begins: Vec<f64> = both.outcome.intervals.iter().map(|interval| interval.begins_seconds).collect();
     assert_eq!(begins, [0.0, 1.0, 6.0, 7.0]);

@@ -116,5 +116,5 @@ pub(crate) fn assert_sound(outcome: &SlotOutcome) {
     assert_eq!(outcome.sent, outcome.answered + outcome.lost);
     assert_eq!(outcome.latency_ns.count(), outcome.answered);
     assert_eq!(outcome.codes.iter().map(|code| code.count).sum::<u64>(), outcome.answered);
-    assert_eq!((outcome.duplicate, outcome.corrupt, outcome.foreign), (0, 0, 0), "{outcome:?}");
+    assert_eq!((outcome.duplicate, outcome.corrupt, outcome.unsolicited), (0, 0, 0), "{outcome:?}");
 }

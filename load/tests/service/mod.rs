@@ -155,7 +155,7 @@ pub(crate) fn assert_faults_agree(outcome: &SlotOutcome, account: Account, refus
     assert_eq!(outcome.lost, account.dropped + account.corrupted + refused);
     assert_eq!(outcome.duplicate, account.duplicated);
     assert_eq!(outcome.corrupt, account.corrupted);
-    assert_eq!((outcome.foreign, outcome.late, outcome.reordered), (0, 0, 0), "{outcome:?}");
+    assert_eq!((outcome.unsolicited, outcome.late, outcome.reordered), (0, 0, 0), "{outcome:?}");
     assert!(account.corrupted > 0 && account.duplicated > 0 && account.dropped > 0, "{account:?}");
 }
 

@@ -73,7 +73,7 @@ fn an_echo_in_the_shortest_frames_is_matched() {
             let Some(mut generator) = scene.generator_of(builder.live_frames(live_frames)) else { return };
             let outcome = generator.run(&slot(rate(1_000.0), 300)).unwrap();
             assert_balanced(&outcome);
-            assert_eq!((outcome.foreign, outcome.late), (0, 0), "{payload_bytes}: {outcome:?}");
+            assert_eq!((outcome.unsolicited, outcome.late), (0, 0), "{payload_bytes}: {outcome:?}");
             (sent, answered) = (sent + outcome.sent, answered + outcome.answered);
             corrupt += outcome.corrupt;
         }
@@ -113,7 +113,11 @@ fn tags_of_every_size_are_matched() {
             served += outcome.sent - refused;
             let spoilt = served / 50 - before / 50;
             assert_eq!((outcome.lost, outcome.corrupt), (spoilt + refused, spoilt), "{tag} {outcome:?}");
-            assert_eq!((outcome.late, outcome.foreign, outcome.duplicate), (0, 0, 0), "{tag} {outcome:?}");
+            assert_eq!(
+                (outcome.late, outcome.unsolicited, outcome.duplicate),
+                (0, 0, 0),
+                "{tag} {outcome:?}"
+            );
             let codes: Vec<_> =
                 outcome.codes.iter().map(|code| (code.code, code.name.as_deref(), code.count)).collect();
             assert_eq!(codes.iter().map(|code| code.2).sum::<u64>(), outcome.answered);
@@ -121,7 +125,7 @@ fn tags_of_every_size_are_matched() {
         }
         let outcome = generator.run(&slot(PacingMode::Window { outstanding: 8 }, 100)).unwrap();
         assert_balanced(&outcome);
-        assert!(outcome.answered > 0 && outcome.foreign == 0, "{tag} {outcome:?}");
+        assert!(outcome.answered > 0 && outcome.unsolicited == 0, "{tag} {outcome:?}");
         drop(generator);
         assert!(service.stop().received >= served);
     }
@@ -163,7 +167,7 @@ fn replies_are_verified_against_their_requests() {
         served += outcome.sent - refused;
         let spoilt = served / 10 - before / 10;
         assert_eq!((outcome.lost, outcome.corrupt), (spoilt + refused, spoilt), "{outcome:?}");
-        assert_eq!((outcome.unverified, outcome.late, outcome.foreign), (0, 0, 0), "{outcome:?}");
+        assert_eq!((outcome.unverified, outcome.late, outcome.unsolicited), (0, 0, 0), "{outcome:?}");
         assert_eq!(outcome.codes[0].count, outcome.answered);
     }
     drop(generator);

@@ -28,9 +28,9 @@ fn an_echo_is_fully_answered() {
             assert_balanced(&outcome);
             // On a busy machine the receiver may have no time to empty its queue.
             assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
-            assert_eq!((outcome.corrupt, outcome.foreign, outcome.late), (0, 0, 0), "{outcome:?}");
+            assert_eq!((outcome.corrupt, outcome.unsolicited, outcome.late), (0, 0, 0), "{outcome:?}");
             assert!(outcome.answered > 0 && outcome.send_errors.total() == 0, "{outcome:?}");
-            if let (Some(asked), false) = (outcome.asked_per_second, outcome.generator_bound) {
+            if let (Some(asked), false) = (outcome.requested_per_second, outcome.generator_bound) {
                 assert_eq!(outcome.sent, (asked * 0.3).round() as u64, "the whole schedule is sent");
             }
             sent += outcome.answered;
@@ -55,7 +55,7 @@ fn two_threads_share_the_flows() {
         let outcome = generator.run(&slot(mode, 300)).unwrap();
         assert_balanced(&outcome);
         assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
-        assert_eq!((outcome.corrupt, outcome.foreign, outcome.late), (0, 0, 0), "{outcome:?}");
+        assert_eq!((outcome.corrupt, outcome.unsolicited, outcome.late), (0, 0, 0), "{outcome:?}");
         assert_eq!(outcome.self_watch.thread_cpu_ratio.len(), 2);
     }
 }
@@ -80,7 +80,7 @@ fn strangers_and_stragglers_are_told_apart() {
     let outcome = generator.run(&slot(rate(1_000.0), 100)).unwrap();
     assert_balanced(&outcome);
     assert_eq!((outcome.lost, outcome.duplicate), (0, 0), "{outcome:?}");
-    assert_eq!((outcome.foreign, outcome.late, outcome.corrupt), (4, 1, 3), "{outcome:?}");
+    assert_eq!((outcome.unsolicited, outcome.late, outcome.corrupt), (4, 1, 3), "{outcome:?}");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_flood_is_accounted_for() {
     let account = service.stop();
     assert_balanced(&outcome);
     assert_eq!(
-        (outcome.corrupt, outcome.foreign, outcome.late, outcome.duplicate),
+        (outcome.corrupt, outcome.unsolicited, outcome.late, outcome.duplicate),
         (0, 0, 0, 0),
         "{outcome:?}"
     );
@@ -157,7 +157,7 @@ fn intervals_add_up() {
         assert_eq!(answered, outcome.answered, "{outcome:?}");
         let sent: Vec<u64> = outcome.intervals.iter().map(|interval| interval.sent).collect();
         assert_eq!(sent.iter().sum::<u64>(), outcome.sent);
-        if outcome.asked_per_second.is_some() && !outcome.generator_bound {
+        if outcome.requested_per_second.is_some() && !outcome.generator_bound {
             assert_eq!(sent, [500, 500, 500, 500, 250]);
             assert!(outcome.intervals.iter().all(|interval| interval.latency_ns.p50.is_some()));
         }

@@ -57,7 +57,7 @@ fn other_traffic_passes() {
         }
         let outcome = running.join().unwrap();
         assert_balanced(&outcome);
-        assert_eq!((outcome.foreign, outcome.corrupt, outcome.late), (0, 0, 0), "{outcome:?}");
+        assert_eq!((outcome.unsolicited, outcome.corrupt, outcome.late), (0, 0, 0), "{outcome:?}");
     });
 }
 

@@ -3,7 +3,7 @@
 use linerate_host::setting::Offload;
 use linerate_host::{Host, Setting, SettingValue};
 use linerate_load::generator::LiveFrames;
-use linerate_load::{Generator as _, LeftAs, PacingMode, SlotOutcome};
+use linerate_load::{Generator as _, PacingMode, SendMethod, SlotOutcome};
 use linerate_testkit::reflector::XdpService;
 
 use crate::scene::Scene;
@@ -17,8 +17,8 @@ const HIGH: f64 = 300_000.0;
 fn assert_accounted(outcome: &SlotOutcome) {
     assert_balanced(outcome);
     assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
-    assert_eq!((outcome.corrupt, outcome.foreign, outcome.late, outcome.duplicate), (0, 0, 0, 0));
-    if let (Some(asked), false) = (outcome.asked_per_second, outcome.generator_bound) {
+    assert_eq!((outcome.corrupt, outcome.unsolicited, outcome.late, outcome.duplicate), (0, 0, 0, 0));
+    if let (Some(asked), false) = (outcome.requested_per_second, outcome.generator_bound) {
         assert_eq!(outcome.sent, (asked * outcome.duration.as_secs_f64()).round() as u64);
     }
     assert!(outcome.bursts.median_requests > 0 && outcome.bursts.max_requests > 0, "{outcome:?}");
@@ -37,18 +37,18 @@ fn a_rate_never_decides_how_requests_leave() {
         let Some(mut generator) = scene.generator_of(scene.builder(target, 8).live_frames(which)) else {
             return;
         };
-        let by = |frames| if frames { LeftAs::LiveFrames } else { LeftAs::Clones };
+        let by = |frames| if frames { SendMethod::LiveFrames } else { SendMethod::Clones };
         let paced = by(which == LiveFrames::Always);
         let modes = [
             (rate(HIGH), paced),
             (rate(5_000.0), paced),
-            (PacingMode::Window { outstanding: 4 }, LeftAs::Clones),
+            (PacingMode::Window { outstanding: 4 }, SendMethod::Clones),
             (PacingMode::Flood, by(which != LiveFrames::Never)),
         ];
-        for (mode, left_as) in modes {
+        for (mode, send_method) in modes {
             let outcome = generator.run(&slot(mode, 200)).unwrap();
             assert_accounted(&outcome);
-            assert_eq!(outcome.self_watch.left_as, left_as, "{mode:?}");
+            assert_eq!(outcome.self_watch.send_method, send_method, "{mode:?}");
             seen += outcome.answered;
         }
     }
@@ -72,7 +72,7 @@ fn what_takes_no_frames_is_loaded_with_clones() {
     for mode in [rate(2_000.0), PacingMode::Flood] {
         let outcome = generator.run(&slot(mode, 100)).unwrap();
         assert_balanced(&outcome);
-        assert_eq!(outcome.self_watch.left_as, LeftAs::Clones);
+        assert_eq!(outcome.self_watch.send_method, SendMethod::Clones);
         assert!(outcome.answered > 0, "{outcome:?}");
     }
 }

@@ -106,7 +106,8 @@ impl DelayTracer {
     pub(super) fn record(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
         self.empty()?;
         let begin = monotonic_ns();
-        self.set_recording(1)?;
+        let due = begin + u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
+        self.set_recording(due)?;
         let full = self.events_per_cpu / 10 * 9;
         let begun = Instant::now();
         while begun.elapsed() < duration {
@@ -116,7 +117,7 @@ impl DelayTracer {
             }
         }
         self.set_recording(0)?;
-        let end = monotonic_ns();
+        let end = monotonic_ns().min(due);
         // Until programs that saw an open window have written their event.
         std::thread::sleep(Duration::from_micros(200));
         self.read(begin, end)
@@ -140,10 +141,11 @@ impl DelayTracer {
         table.set(0, zeros, 0).map_err(|error| failed(WHAT, error))
     }
 
-    fn set_recording(&mut self, is_open: u64) -> Result<(), TraceError> {
+    /// Opens a window until this time (CLOCK_MONOTONIC, ns), or closes it with 0.
+    fn set_recording(&mut self, end: u64) -> Result<(), TraceError> {
         let map = self.programs.object.map_mut("recording").ok_or_else(|| absent(WHAT, "recording"))?;
         let mut table: Array<_, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
-        table.set(0, is_open, 0).map_err(|error| failed(WHAT, error))
+        table.set(0, end, 0).map_err(|error| failed(WHAT, error))
     }
 
     fn read(&self, begin: u64, end: u64) -> Result<RecordedWindow, TraceError> {

@@ -112,14 +112,14 @@ fn notes(before: &StackProfile, after: &StackProfile) -> Vec<String> {
 pub fn svg(
     before: &StackProfile,
     after: &StackProfile,
-    picture: &DrawOptions,
+    drawing: &DrawOptions,
 ) -> Result<Option<String>, TraceError> {
     let mut lines: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let parts = |profile, samples| (cpus(profile, samples) * PARTS).round() as u64;
-    for (stack, samples) in fold::lines(before, picture.view, draw::USER) {
+    for (stack, samples) in fold::lines(before, drawing.view, draw::USER) {
         lines.entry(stack).or_default().0 = parts(before, samples);
     }
-    for (stack, samples) in fold::lines(after, picture.view, draw::USER) {
+    for (stack, samples) in fold::lines(after, drawing.view, draw::USER) {
         lines.entry(stack).or_default().1 = parts(after, samples);
     }
     if lines.values().all(|(_, after)| *after == 0) {
@@ -127,7 +127,7 @@ pub fn svg(
     }
     let lines: Vec<String> =
         lines.into_iter().map(|(stack, (before, after))| format!("{stack} {before} {after}")).collect();
-    let mut options = draw::options(picture);
+    let mut options = draw::options(drawing);
     options.count_name = "millionths of a CPU".to_owned();
     // Otherwise unchanged functions would look like the background.
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 226, g: 226, b: 226 }));
@@ -137,7 +137,7 @@ pub fn svg(
         ("as before", (250, 250, 250)),
         ("less", (90, 90, 255)),
     ];
-    Ok(Some(draw::finish(&drawn, picture, meaning.into_iter())))
+    Ok(Some(draw::finish(&drawn, drawing, meaning.into_iter())))
 }
 
 #[cfg(test)]

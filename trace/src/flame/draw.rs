@@ -36,31 +36,31 @@ pub struct DrawOptions {
 
 /// The flame graph of a profile: width is time, colours are [parts](legend) of the packet path.
 /// Deterministic. `None` if the view has no samples.
-pub fn svg(profile: &StackProfile, picture: &DrawOptions) -> Result<Option<String>, TraceError> {
-    let lines: Vec<String> = fold::lines(profile, picture.view, USER)
+pub fn svg(profile: &StackProfile, drawing: &DrawOptions) -> Result<Option<String>, TraceError> {
+    let lines: Vec<String> = fold::lines(profile, drawing.view, USER)
         .into_iter()
         .map(|(stack, samples)| format!("{stack} {samples}"))
         .collect();
     if lines.is_empty() {
         return Ok(None);
     }
-    let mut colours = colours(profile, picture.view);
-    let mut options = options(picture);
+    let mut colours = colours(profile, drawing.view);
+    let mut options = options(drawing);
     options.palette_map = Some(&mut colours);
     let drawn = draw(&mut options, &lines)?;
-    Ok(Some(finish(&drawn, picture, legend().map(|part| (part.name, part.colour)))))
+    Ok(Some(finish(&drawn, drawing, legend().map(|part| (part.name, part.colour)))))
 }
 
-pub(super) fn options(picture: &DrawOptions) -> Options<'static> {
+pub(super) fn options(drawing: &DrawOptions) -> Options<'static> {
     let mut options = Options::default();
-    options.title.clone_from(&picture.title);
-    options.subtitle.clone_from(&picture.subtitle);
+    options.title.clone_from(&drawing.title);
+    options.subtitle.clone_from(&drawing.subtitle);
     options.deterministic = true;
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 255, g: 255, b: 255 }));
     options.min_width = NARROWEST;
     options.text_truncate_direction = TextTruncateDirection::Right;
-    options.no_javascript = !picture.interactive;
-    options.image_width = (!picture.interactive).then_some(WIDTH);
+    options.no_javascript = !drawing.interactive;
+    options.image_width = (!drawing.interactive).then_some(WIDTH);
     options
 }
 
@@ -92,11 +92,11 @@ fn colours(profile: &StackProfile, view: ProfileView) -> PaletteMap {
 /// Adds the legend; for a page, removes the file header.
 pub(super) fn finish<'n>(
     svg: &str,
-    picture: &DrawOptions,
+    drawing: &DrawOptions,
     entries: impl Iterator<Item = (&'n str, (u8, u8, u8))>,
 ) -> String {
     let svg = with_legend(svg, entries);
-    if picture.interactive {
+    if drawing.interactive {
         return svg;
     }
     let svg = svg.find("<svg").map_or(svg.as_str(), |begin| &svg[begin..]);

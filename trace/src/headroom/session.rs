@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use linerate_host::landing::DeliveryWatch;
+use linerate_host::delivery::DeliveryWatch;
 use linerate_host::stage::machine::CpuTimes;
 use linerate_host::stage::socket::udp_socket_drops;
 use linerate_host::{CpuSet, Host, Known};

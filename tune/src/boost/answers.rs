@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use linerate_host::Setting;
-use linerate_host::landing::FlowCounts;
+use linerate_host::delivery::FlowCounts;
 use linerate_host::setting::SocketKnob;
 use linerate_host::stage::socket::SocketProtocol;
 use serde::Serialize;
@@ -33,7 +33,7 @@ const ANSWERS_ALL: f64 = 0.9;
 /// This ratio of clients may lack a reply because their last request was lost.
 const SILENCED: f64 = 0.05;
 /// The ratio of datagrams read on the CPU of arrival may fall by this much.
-const LANDING: f64 = 0.05;
+const LARGEST_DECREASE: f64 = 0.05;
 
 /// Requests and replies of a server's UDP sockets during one observation.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -48,14 +48,14 @@ impl AnswerCounts {
     /// `None` if datagrams were not traced.
     #[must_use]
     pub fn of(server: &ObservedServer) -> Option<Self> {
-        let landings = server.landings.value()?;
+        let delivery = server.delivery.value()?;
         let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
         let own: BTreeSet<u64> =
             groups.flat_map(|group| &group.members).map(|member| member.socket.cookie).collect();
-        let read = landings.read.iter().filter(|item| own.contains(&item.cookie));
-        let sent = landings.sent.iter().filter(|item| own.contains(&item.cookie));
+        let read = delivery.read.iter().filter(|item| own.contains(&item.cookie));
+        let sent = delivery.sent.iter().filter(|item| own.contains(&item.cookie));
         Some(Self {
-            seconds: landings.seconds,
+            seconds: delivery.seconds,
             requests: read.map(|item| item.packets).sum(),
             replies: sent.map(|item| item.packets).sum(),
         })
@@ -123,14 +123,14 @@ pub fn harm(
         "their packets may come to threads that do not know them"
     };
     let answers = |server| AnswerCounts::of(server).unwrap_or_default();
-    let landed = |server: &ObservedServer| {
-        let seen = DeliveryAgreement::of(server, server.landings.value()?);
+    let agreement = |server: &ObservedServer| {
+        let seen = DeliveryAgreement::of(server, server.delivery.value()?);
         (seen.packets >= ENOUGH).then(|| seen.share()).flatten()
     };
     let unanswered = || unanswered(&answers(before), &answers(after), flows, cause);
     flows.and_then(|flows| silenced(flows, &answers(before), cause)).or_else(unanswered).or_else(|| {
-        let (then, now) = (landed(before)?, landed(after)?);
-        (!places.is_empty() && now < then - LANDING).then(|| {
+        let (then, now) = (agreement(before)?, agreement(after)?);
+        (!places.is_empty() && now < then - LARGEST_DECREASE).then(|| {
             format!(
                 "{:.0} % of its datagrams were read on the CPU they arrived on before, and {:.0} % are now",
                 then * 100.0,

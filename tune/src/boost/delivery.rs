@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linerate_host::landing::DeliveryReport;
+use linerate_host::delivery::DeliveryReport;
 use linerate_host::stage::socket::SocketProtocol;
 use serde::{Deserialize, Serialize};
 
@@ -36,11 +36,11 @@ pub struct SocketAgreement {
 impl DeliveryAgreement {
     /// Counts the datagrams of the server's UDP sockets.
     #[must_use]
-    pub fn of(server: &ObservedServer, landings: &DeliveryReport) -> Self {
+    pub fn of(server: &ObservedServer, delivery: &DeliveryReport) -> Self {
         let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
         let cookies: Vec<u64> =
             groups.flat_map(|group| group.members.iter().map(|member| member.socket.cookie)).collect();
-        Self::of_sockets(&cookies, landings)
+        Self::of_sockets(&cookies, delivery)
     }
 
     /// The ratio of datagrams that were read on their CPU of arrival.
@@ -49,20 +49,20 @@ impl DeliveryAgreement {
         (self.packets > 0).then(|| self.on_arrival_cpu as f64 / self.packets as f64)
     }
 
-    fn of_sockets(cookies: &[u64], landings: &DeliveryReport) -> Self {
+    fn of_sockets(cookies: &[u64], delivery: &DeliveryReport) -> Self {
         let asked: BTreeSet<u64> = cookies.iter().copied().collect();
         let mut sockets: BTreeMap<u64, SocketDelivery> = BTreeMap::new();
         let mut seen = Self::default();
-        for landing in landings.read.iter().filter(|landing| asked.contains(&landing.cookie)) {
-            let socket = sockets.entry(landing.cookie).or_default();
-            *socket.read.entry(landing.read_on).or_default() += landing.packets;
-            socket.threads.insert(landing.tid);
-            if let Some(arrived_on) = landing.arrived_on {
-                seen.packets += landing.packets;
-                seen.on_arrival_cpu += if arrived_on == landing.read_on { landing.packets } else { 0 };
+        for item in delivery.read.iter().filter(|item| asked.contains(&item.cookie)) {
+            let socket = sockets.entry(item.cookie).or_default();
+            *socket.read.entry(item.read_on).or_default() += item.packets;
+            socket.threads.insert(item.tid);
+            if let Some(arrived_on) = item.arrived_on {
+                seen.packets += item.packets;
+                seen.on_arrival_cpu += if arrived_on == item.read_on { item.packets } else { 0 };
             }
         }
-        for arrival in landings.arrived.iter().filter(|arrival| asked.contains(&arrival.cookie)) {
+        for arrival in delivery.arrived.iter().filter(|arrival| asked.contains(&arrival.cookie)) {
             seen.refused += arrival.refused;
             if arrival.packets > 0 {
                 let socket = sockets.entry(arrival.cookie).or_default();
@@ -111,22 +111,21 @@ pub struct PlanConformity {
 impl PlanConformity {
     /// Compares deliveries with the plan.
     #[must_use]
-    pub fn of(places: &[CpuAssignment], landings: &DeliveryReport) -> Self {
+    pub fn of(places: &[CpuAssignment], delivery: &DeliveryReport) -> Self {
         let by_cpu: BTreeMap<u32, &CpuAssignment> = places.iter().map(|place| (place.cpu, place)).collect();
         let homes: BTreeMap<u32, u32> =
             places.iter().flat_map(|place| place.threads.iter().map(|tid| (*tid, place.cpu))).collect();
         let planned = |cookie: u64| places.iter().any(|place| place.sockets.contains(&cookie));
         let mut seen = Self::default();
-        for landing in landings.read.iter().filter(|landing| planned(landing.cookie)) {
-            let Some(arrived_on) = landing.arrived_on else { continue };
-            seen.packets += landing.packets;
-            let is_there =
-                by_cpu.get(&arrived_on).is_some_and(|place| place.sockets.contains(&landing.cookie));
-            let at_home = homes.get(&landing.tid).is_none_or(|cpu| *cpu == landing.read_on);
+        for item in delivery.read.iter().filter(|item| planned(item.cookie)) {
+            let Some(arrived_on) = item.arrived_on else { continue };
+            seen.packets += item.packets;
+            let is_there = by_cpu.get(&arrived_on).is_some_and(|place| place.sockets.contains(&item.cookie));
+            let at_home = homes.get(&item.tid).is_none_or(|cpu| *cpu == item.read_on);
             match (is_there, at_home) {
-                (false, _) => seen.in_other_socket += landing.packets,
-                (true, false) => seen.on_other_cpu += landing.packets,
-                (true, true) => seen.as_planned += landing.packets,
+                (false, _) => seen.in_other_socket += item.packets,
+                (true, false) => seen.on_other_cpu += item.packets,
+                (true, true) => seen.as_planned += item.packets,
             }
         }
         seen
@@ -141,29 +140,29 @@ impl PlanConformity {
 
 #[cfg(test)]
 mod tests {
-    use linerate_host::landing::{ArrivalCount, DeliveryCount};
+    use linerate_host::delivery::{ArrivalCount, DeliveryCount};
     use proptest::prelude::*;
 
     use super::*;
 
-    fn landing(cookie: u64, arrived_on: Option<u32>, read_on: u32, packets: u64) -> DeliveryCount {
+    fn delivery_count(cookie: u64, arrived_on: Option<u32>, read_on: u32, packets: u64) -> DeliveryCount {
         read_by(cookie, arrived_on, read_on, 700 + read_on, packets)
     }
 
     #[test]
     fn only_datagrams_with_a_known_arrival_are_compared() {
         let read = vec![
-            landing(5, Some(0), 0, 30),
-            landing(5, Some(1), 0, 10),
-            landing(5, None, 1, 7),
-            landing(9, Some(0), 1, 1000),
+            delivery_count(5, Some(0), 0, 30),
+            delivery_count(5, Some(1), 0, 10),
+            delivery_count(5, None, 1, 7),
+            delivery_count(9, Some(0), 1, 1000),
         ];
         let arrived = vec![
             ArrivalCount { cookie: 5, cpu: 0, packets: 31, refused: 2 },
             ArrivalCount { cookie: 9, cpu: 0, packets: 1000, refused: 50 },
         ];
-        let landings = DeliveryReport { read, arrived, ..DeliveryReport::default() };
-        let seen = DeliveryAgreement::of_sockets(&[5, 6], &landings);
+        let delivery = DeliveryReport { read, arrived, ..DeliveryReport::default() };
+        let seen = DeliveryAgreement::of_sockets(&[5, 6], &delivery);
         assert_eq!((seen.packets, seen.on_arrival_cpu, seen.refused), (40, 30, 2));
         assert_eq!(seen.share(), Some(0.75));
         let busy = SocketAgreement {
@@ -173,7 +172,7 @@ mod tests {
             threads: vec![700, 701],
         };
         assert_eq!(seen.sockets, [busy, SocketAgreement { cookie: 6, ..SocketAgreement::default() }]);
-        assert_eq!(DeliveryAgreement::of_sockets(&[6], &landings).share(), None);
+        assert_eq!(DeliveryAgreement::of_sockets(&[6], &delivery).share(), None);
     }
 
     proptest! {
@@ -183,20 +182,20 @@ mod tests {
             arrived in proptest::collection::vec((0..6u64, 0..4u32, 0..1000u64, 0..50u64), 0..40),
             cookies in proptest::collection::vec(0..6u64, 0..8),
         ) {
-            let read: Vec<DeliveryCount> = read.into_iter().map(|(c, a, r, n)| landing(c, a, r, n)).collect();
+            let read: Vec<DeliveryCount> = read.into_iter().map(|(c, a, r, n)| delivery_count(c, a, r, n)).collect();
             let arrived: Vec<ArrivalCount> = arrived
                 .into_iter()
                 .map(|(cookie, cpu, packets, refused)| ArrivalCount { cookie, cpu, packets, refused })
                 .collect();
-            let landings = DeliveryReport { read, arrived, ..DeliveryReport::default() };
-            let seen = DeliveryAgreement::of_sockets(&cookies, &landings);
+            let delivery = DeliveryReport { read, arrived, ..DeliveryReport::default() };
+            let seen = DeliveryAgreement::of_sockets(&cookies, &delivery);
             let ours = |cookie: u64| cookies.contains(&cookie);
             let total = |of: fn(&SocketAgreement) -> &Vec<(u32, u64)>| -> u64 {
                 seen.sockets.iter().flat_map(of).map(|(_, packets)| packets).sum()
             };
-            let read = || landings.read.iter().filter(|landing| ours(landing.cookie));
-            let arrived = || landings.arrived.iter().filter(|arrival| ours(arrival.cookie));
-            prop_assert_eq!(total(|socket| &socket.read), read().map(|landing| landing.packets).sum::<u64>());
+            let read = || delivery.read.iter().filter(|item| ours(item.cookie));
+            let arrived = || delivery.arrived.iter().filter(|arrival| ours(arrival.cookie));
+            prop_assert_eq!(total(|socket| &socket.read), read().map(|item| item.packets).sum::<u64>());
             prop_assert_eq!(total(|socket| &socket.arrived), arrived().map(|arrival| arrival.packets).sum::<u64>());
             prop_assert_eq!(seen.refused, arrived().map(|arrival| arrival.refused).sum::<u64>());
             let before: u64 = read().filter(|l| l.arrived_on.is_none()).map(|l| l.packets).sum();

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use linerate_host::landing::DeliveryReport;
+use linerate_host::delivery::DeliveryReport;
 use linerate_host::setting::SocketAt;
 use linerate_host::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, SocketState};
 use linerate_host::stage::thread::ThreadSightings;
@@ -55,7 +55,7 @@ pub struct ObservedServer {
     pub groups: Vec<ServerGroup>,
     pub readers: Vec<ReaderThread>,
     /// Delivery of datagrams during the observation.
-    pub landings: Known<DeliveryReport>,
+    pub delivery: Known<DeliveryReport>,
     /// Remarks on the observation: its duration, an idle server, a container, ...
     pub notes: Vec<String>,
 }
@@ -176,7 +176,7 @@ impl ObservedServer {
             .map(|service| ServerGroup::of(host, namespace, service, &pids))
             .collect::<Result<Vec<_>, _>>()?;
         let seen = activity::look(host, &services, &udp_ports(&groups), look, stop);
-        let claims = readers::readers(&groups, &seen.threads, seen.landings.value());
+        let claims = readers::readers(&groups, &seen.threads, seen.delivery.value());
         let mut notes = notes(host, &pids, &seen, &claims);
         notes.extend(others.iter().map(|other| format!("{other} is on the same port, and left alone")));
         let online = path.machine.online.value();
@@ -197,7 +197,7 @@ impl ObservedServer {
         let process = |pid: &u32| ServerProcess::of(&processes, *pid, reading.contains(pid), sampled(*pid));
         let processes = pids.iter().map(process).collect();
         let server =
-            Self { name, product, processes, namespace, groups, readers, landings: seen.landings, notes };
+            Self { name, product, processes, namespace, groups, readers, delivery: seen.delivery, notes };
         Ok((server, path))
     }
 
@@ -321,12 +321,12 @@ fn notes(
         },
         seen.lasted.as_secs_f64()
     ));
-    match &seen.landings {
-        Known::Value(landings) if landings.read.is_empty() && landings.arrived.is_empty() => {
+    match &seen.delivery {
+        Known::Value(delivery) if delivery.read.is_empty() && delivery.arrived.is_empty() => {
             notes.push("it was idle meanwhile: no datagram was seen".to_owned());
         }
-        Known::Value(landings) if landings.seconds < seen.lasted.as_secs_f64() / 2.0 => {
-            let share = landings.seconds / seen.lasted.as_secs_f64() * 100.0;
+        Known::Value(delivery) if delivery.seconds < seen.lasted.as_secs_f64() / 2.0 => {
+            let share = delivery.seconds / seen.lasted.as_secs_f64() * 100.0;
             notes.push(format!(
                 "to spare the server's CPU, datagrams were traced for {share:.0} % of that time"
             ));

@@ -302,7 +302,7 @@ impl BoostDraft {
             plan: TunePlan {
                 cpus,
                 changes: [self.buffers, self.pins, self.steering, self.options].concat(),
-                left: refusals.iter().map(left).collect(),
+                skipped: refusals.iter().map(left).collect(),
                 ..TunePlan::new(goal)
             },
             places: self.places,

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use linerate_host::Known;
-use linerate_host::landing::FlowCounts;
+use linerate_host::delivery::FlowCounts;
 use linerate_host::setting::SteeredSockets;
 use linerate_host::stage::socket::SocketProtocol;
 use serde::{Deserialize, Serialize};
@@ -106,7 +106,7 @@ pub struct SteeredGroup {
 /// A boosted server, observed again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BoostedServerState {
-    pub landed: DeliveryCounts,
+    pub delivery: DeliveryCounts,
     /// Cookies of the sockets that no thread was seen to read.
     pub unread_sockets: Vec<u64>,
     /// Number of changes in a plan made now.
@@ -141,15 +141,15 @@ pub enum BoostVerification {
 impl DeliveryCounts {
     #[must_use]
     pub fn of(server: &ObservedServer) -> Self {
-        Self { seconds: server.landings.value().map(|seen| seen.seconds), agreement: agreement(server) }
+        Self { seconds: server.delivery.value().map(|seen| seen.seconds), agreement: agreement(server) }
     }
 }
 
 /// Delivery of the datagrams of a server while it was observed.
 #[must_use]
 pub fn agreement(server: &ObservedServer) -> Known<DeliveryAgreement> {
-    match &server.landings {
-        Known::Value(landings) => Known::Value(DeliveryAgreement::of(server, landings)),
+    match &server.delivery {
+        Known::Value(delivery) => Known::Value(DeliveryAgreement::of(server, delivery)),
         Known::Unknown { why } => Known::unknown(why.clone()),
     }
 }
@@ -179,8 +179,8 @@ impl BoostVerification {
             Known::Value(server) => server,
             Known::Unknown { why } => return Self::not_judged(why),
         };
-        let conformity = match &server.landings {
-            Known::Value(landings) => PlanConformity::of(places, landings),
+        let conformity = match &server.delivery {
+            Known::Value(delivery) => PlanConformity::of(places, delivery),
             Known::Unknown { why } => return Self::not_judged(why),
         };
         match conformity.share() {
@@ -213,7 +213,7 @@ impl BoostedServerState {
         let members = server.groups.iter().flat_map(|group| &group.members);
         let is_unread = |cookie: &u64| server.readers_of(*cookie).next().is_none();
         Self {
-            landed: DeliveryCounts::of(server),
+            delivery: DeliveryCounts::of(server),
             unread_sockets: members.map(|member| member.socket.cookie).filter(is_unread).collect(),
             changes_wanted: boost.plan.changes.len(),
         }

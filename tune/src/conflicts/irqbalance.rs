@@ -11,7 +11,7 @@ use linerate_host::{Host, IrqbalanceSetup, Known, Setting, setting};
 
 use super::owner::{FoundOwners, OwnerTerms, SettingOwner, WantedKnob};
 use super::reader::ConfigurationReader;
-use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use crate::plan::{PlannedChange, TunePlan};
 
 const NAME: &str = "irqbalance";
@@ -109,22 +109,22 @@ impl SettingOwner for IrqbalanceOwner {
         if self.banned().contains(&irq) {
             return None;
         }
-        let (what, agreement) = match &self.answer {
+        let (what, exclusion) = match &self.answer {
             Ok((_, setup)) => (
                 format!("looks every {} s whether to move interrupts", setup.interval_seconds),
-                ClaimAgreement::InPlan,
+                ClaimExclusion::InPlan,
             ),
             Err(why) => (
                 format!("moves interrupts by load, and cannot exclude this one while it runs: {why}"),
-                ClaimAgreement::ByHand { commands: self.by_hand(&[irq].into()) },
+                ClaimExclusion::ByHand { commands: self.by_hand(&[irq].into()) },
             ),
         };
         Some(SettingClaim {
             owner: NAME.to_owned(),
             what: format!("{what} (process {}: {})", self.pid, self.setter.how),
             read_from: self.setter.read_from.clone(),
-            acts: EnforcementMode::Always,
-            agreement,
+            enforcement: EnforcementMode::Always,
+            exclusion,
         })
     }
 

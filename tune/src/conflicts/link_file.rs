@@ -5,7 +5,7 @@ use linerate_host::ini;
 use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting};
 use super::owner::{ConfiguredSetting, FoundOwners};
 use super::reader::{ConfigurationReader, ConfiguredInterface, matches};
-use crate::claim::{ClaimAgreement, EnforcementMode};
+use crate::claim::{ClaimExclusion, EnforcementMode};
 
 // In order of precedence: a file hides files of the same name in later directories.
 const DIRECTORIES: [&str; 5] = [
@@ -81,9 +81,9 @@ fn owner(line: ConfigurationLine, interface: &str) -> ConfiguredSetting {
         owner: "systemd .link",
         what: format!("sets '{}' when the interface appears", line.text),
         read_from: line.at.clone(),
-        acts: EnforcementMode::OnLink,
+        enforcement: EnforcementMode::OnLink,
         sets: vec![OwnedSetting { interface: Some(interface.to_owned()), ..line.set.clone() }],
-        agreement: Box::new(move |_, set| ClaimAgreement::ByHand { commands: vec![drop_in(&line, set)] }),
+        exclusion: Box::new(move |_, set| ClaimExclusion::ByHand { commands: vec![drop_in(&line, set)] }),
     }
 }
 
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].read_from, "/etc/systemd/network/10-nic.link:4");
         assert_eq!(
-            found[0].agreement,
-            ClaimAgreement::ByHand {
+            found[0].exclusion,
+            ClaimExclusion::ByHand {
                 commands: vec![
                     "mkdir -p /etc/systemd/network/10-nic.link.d && printf '[Link]\\nRxBufferSize=4096\\n' > \
                      /etc/systemd/network/10-nic.link.d/90-linerate-RxBufferSize.conf"
@@ -266,7 +266,7 @@ mod tests {
         );
         let gro = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
         assert_eq!(claims(&[udev, first, part], &rings(), "rx 4096"), []);
-        assert_eq!(claims(&[udev, first, part], &gro, "off")[0].acts, EnforcementMode::OnLink);
+        assert_eq!(claims(&[udev, first, part], &gro, "off")[0].enforcement, EnforcementMode::OnLink);
         assert_eq!(claims(&[udev, first, part], &gro, "on"), []);
     }
 

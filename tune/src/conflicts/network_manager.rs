@@ -5,7 +5,7 @@ use linerate_host::ini;
 use super::knob::{ConfigurationLine, EthtoolKind, OwnedSetting};
 use super::owner::{ConfiguredSetting, FoundOwners};
 use super::reader::{ConfigurationReader, ConfiguredInterface, matches};
-use crate::claim::{ClaimAgreement, EnforcementMode};
+use crate::claim::{ClaimExclusion, EnforcementMode};
 
 const DIRECTORIES: [&str; 3] = [
     "/etc/NetworkManager/system-connections",
@@ -70,9 +70,9 @@ fn owner(line: &ConfigurationLine, uuid: &str, interface: &str) -> ConfiguredSet
         owner: "NetworkManager",
         what: format!("sets '{}' when the connection is taken up", line.text),
         read_from: line.at.clone(),
-        acts: EnforcementMode::OnLink,
+        enforcement: EnforcementMode::OnLink,
         sets: vec![OwnedSetting { interface: Some(interface.to_owned()), ..line.set.clone() }],
-        agreement: Box::new(move |_, set| ClaimAgreement::ByHand { commands: vec![command(set)] }),
+        exclusion: Box::new(move |_, set| ClaimExclusion::ByHand { commands: vec![command(set)] }),
     }
 }
 
@@ -164,12 +164,12 @@ mod tests {
         let found = claims(&[], "eth0");
         assert_eq!(found.len(), 1);
         assert_eq!(
-            (found[0].acts, found[0].read_from.clone()),
+            (found[0].enforcement, found[0].read_from.clone()),
             (EnforcementMode::OnLink, format!("{PATH}:10"))
         );
         assert_eq!(
-            found[0].agreement,
-            ClaimAgreement::ByHand {
+            found[0].exclusion,
+            ClaimExclusion::ByHand {
                 commands: vec![
                     "nmcli connection modify 0f6d-1 ethtool.feature-gro false  # it does so when it is taken up again"
                         .into()

@@ -5,7 +5,7 @@ use linerate_host::{Setting, SettingValue};
 use super::command;
 use super::knob::{OwnedKnob, OwnedSetting, sysctl_path};
 use super::reader::matches;
-use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use crate::plan::{PlannedChange, TunePlan};
 
 pub(super) type FoundOwners = Vec<Box<dyn SettingOwner>>;
@@ -14,7 +14,7 @@ pub(super) trait SettingOwner {
     /// The owner's effect on this setting, if it contradicts the planned value.
     fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim>;
 
-    // How the owner can be made to leave the settings of a whole plan alone. `None` if one agreement per claim is enough.
+    // How the owner can be made to leave the settings of a whole plan alone. `None` if one exclusion per claim is enough.
     fn terms(&self, _plan: &TunePlan) -> Option<OwnerTerms> {
         None
     }
@@ -33,18 +33,18 @@ pub(super) enum OwnerTerms {
     },
 }
 
-/// The agreement for a planned change that contradicts a [`ConfiguredSetting`]; the second argument
+/// The exclusion for a planned change that contradicts a [`ConfiguredSetting`]; the second argument
 /// is the contradicting part of the change.
-pub(super) type AgreementFor = Box<dyn Fn(&WantedKnob<'_>, &OwnedSetting) -> ClaimAgreement>;
+pub(super) type ExclusionFor = Box<dyn Fn(&WantedKnob<'_>, &OwnedSetting) -> ClaimExclusion>;
 
 /// An owner that sets fixed values: a service, or one line of a configuration file.
 pub(super) struct ConfiguredSetting {
     pub(super) owner: &'static str,
     pub(super) what: String,
     pub(super) read_from: String,
-    pub(super) acts: EnforcementMode,
+    pub(super) enforcement: EnforcementMode,
     pub(super) sets: Vec<OwnedSetting>,
-    pub(super) agreement: AgreementFor,
+    pub(super) exclusion: ExclusionFor,
 }
 
 impl SettingOwner for ConfiguredSetting {
@@ -54,16 +54,16 @@ impl SettingOwner for ConfiguredSetting {
             owner: self.owner.to_owned(),
             what: self.what.clone(),
             read_from: self.read_from.clone(),
-            acts: self.acts,
-            agreement: (self.agreement)(wanted, set),
+            enforcement: self.enforcement,
+            exclusion: (self.exclusion)(wanted, set),
         })
     }
 }
 
-// The agreement that a person has to type this command, for any planned value.
-pub(super) fn by_hand(command: impl Into<String>) -> AgreementFor {
+// The exclusion that a person has to type this command, for any planned value.
+pub(super) fn by_hand(command: impl Into<String>) -> ExclusionFor {
     let commands = vec![command.into()];
-    Box::new(move |_, _| ClaimAgreement::ByHand { commands: commands.clone() })
+    Box::new(move |_, _| ClaimExclusion::ByHand { commands: commands.clone() })
 }
 
 // A planned change, as knobs that owners may set too.

@@ -4,7 +4,7 @@ use super::command;
 use super::knob::{EthtoolKind, OwnedSetting};
 use super::owner::{ConfiguredSetting, FoundOwners};
 use super::reader::ConfigurationReader;
-use crate::claim::{ClaimAgreement, EnforcementMode};
+use crate::claim::{ClaimExclusion, EnforcementMode};
 
 const RULES: [&str; 5] = [
     "/etc/udev/rules.d",
@@ -37,11 +37,12 @@ const LINK_UP: (EnforcementMode, &str) = (EnforcementMode::OnLink, "when the int
 
 pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
     let mut found = FoundOwners::new();
-    let mut add = |owner: &'static str, (acts, when): (EnforcementMode, &str), lines: Vec<ScriptLine>| {
-        for line in lines {
-            found.push(Box::new(configured(owner, acts, when, line)));
-        }
-    };
+    let mut add =
+        |owner: &'static str, (enforcement, when): (EnforcementMode, &str), lines: Vec<ScriptLine>| {
+            for line in lines {
+                found.push(Box::new(configured(owner, enforcement, when, line)));
+            }
+        };
     let of = |path: &String| reader.read(path).map(|text| script(&text, path)).unwrap_or_default();
     let rules = reader.layered(&RULES, ".rules").iter().flat_map(of).collect();
     add("udev rule", (EnforcementMode::OnLink, "when the device appears"), rules);
@@ -61,17 +62,22 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
     found
 }
 
-fn configured(owner: &'static str, acts: EnforcementMode, when: &str, line: ScriptLine) -> ConfiguredSetting {
+fn configured(
+    owner: &'static str,
+    enforcement: EnforcementMode,
+    when: &str,
+    line: ScriptLine,
+) -> ConfiguredSetting {
     let at = line.at.clone();
     ConfiguredSetting {
         owner,
         what: format!("runs '{}' {when}", line.text),
         read_from: line.at,
-        acts,
+        enforcement,
         sets: line.sets,
-        agreement: match acts {
-            EnforcementMode::AtBoot => Box::new(|_, _| ClaimAgreement::NotNeeded),
-            _ => Box::new(move |wanted, _| ClaimAgreement::ByHand {
+        exclusion: match enforcement {
+            EnforcementMode::AtBoot => Box::new(|_, _| ClaimExclusion::NotNeeded),
+            _ => Box::new(move |wanted, _| ClaimExclusion::ByHand {
                 commands: vec![format!(
                     "# {at}: remove the line, or have it set '{}' to '{}'",
                     wanted.setting, wanted.to
@@ -212,7 +218,7 @@ mod tests {
         assert_eq!(claims(&rps("eth1"), "3"), []);
         let rings = Setting::Rings { interface: "eth1".into() };
         let found = claims(&rings, "rx 4096");
-        assert_eq!((found.len(), found[0].acts), (1, EnforcementMode::OnLink));
+        assert_eq!((found.len(), found[0].enforcement), (1, EnforcementMode::OnLink));
         assert_eq!(claims(&rings, "rx 1024"), []);
     }
 
@@ -230,6 +236,6 @@ mod tests {
     #[test]
     fn what_runs_at_boot_needs_no_agreement() {
         let found = claims(&gro("eth2"), "off");
-        assert_eq!((found.len(), &found[0].agreement), (1, &ClaimAgreement::NotNeeded));
+        assert_eq!((found.len(), &found[0].exclusion), (1, &ClaimExclusion::NotNeeded));
     }
 }

@@ -3,9 +3,9 @@
 use linerate_host::ini;
 
 use super::knob::{OwnedKnob, OwnedSetting};
-use super::owner::{AgreementFor, ConfiguredSetting, FoundOwners, SettingOwner, by_hand};
+use super::owner::{ConfiguredSetting, ExclusionFor, FoundOwners, SettingOwner, by_hand};
 use super::reader::ConfigurationReader;
-use crate::claim::{ClaimAgreement, EnforcementMode};
+use crate::claim::{ClaimExclusion, EnforcementMode};
 
 // Process names, of which the kernel keeps 15 bytes; owner, effect, mode and command.
 const GOVERNOR_DAEMONS: [(&str, &str, &str, EnforcementMode, &str); 3] = [
@@ -84,19 +84,19 @@ fn sets(knob: OwnedKnob, to: Option<String>) -> Vec<OwnedSetting> {
     vec![OwnedSetting { knob, interface: None, to }]
 }
 
-fn not_needed() -> AgreementFor {
-    Box::new(|_, _| ClaimAgreement::NotNeeded)
+fn not_needed() -> ExclusionFor {
+    Box::new(|_, _| ClaimExclusion::NotNeeded)
 }
 
 fn governor_daemons(reader: &ConfigurationReader<'_>) -> impl Iterator<Item = ConfiguredSetting> {
-    GOVERNOR_DAEMONS.into_iter().filter_map(|(comm, owner, what, acts, command)| {
+    GOVERNOR_DAEMONS.into_iter().filter_map(|(comm, owner, what, enforcement, command)| {
         Some(ConfiguredSetting {
             owner,
             what: what.to_owned(),
             read_from: format!("/proc/{}/comm", reader.process(comm)?.pid),
-            acts,
+            enforcement,
             sets: sets(OwnedKnob::Governor, None),
-            agreement: by_hand(command),
+            exclusion: by_hand(command),
         })
     })
 }
@@ -108,9 +108,9 @@ fn governor_services(reader: &ConfigurationReader<'_>) -> impl Iterator<Item = C
             owner,
             what: format!("sets the governor to {to} when its service starts"),
             read_from: format!("{path}:{line}"),
-            acts: EnforcementMode::AtBoot,
+            enforcement: EnforcementMode::AtBoot,
             sets: sets(OwnedKnob::Governor, Some(to)),
-            agreement: not_needed(),
+            exclusion: not_needed(),
         })
     })
 }
@@ -134,9 +134,9 @@ fn google_agent(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         owner: "google-guest-agent",
         what: "sets the affinity of interrupts, and XPS, of virtual NICs when it starts".to_owned(),
         read_from: format!("/proc/{}/comm", process.pid),
-        acts: EnforcementMode::OnRestart,
+        enforcement: EnforcementMode::OnRestart,
         sets: knobs.into_iter().flat_map(|knob| sets(knob, None)).collect(),
-        agreement: by_hand(format!(
+        exclusion: by_hand(format!(
             "printf '[InstanceSetup]\\nset_multiqueue = false\\n' >> {}  # it leaves queues alone from its next start on",
             GOOGLE_FILES[0]
         )),
@@ -158,9 +158,9 @@ fn nftables(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         owner: "nftables.service",
         what: "flushes the whole ruleset when it is started or reloaded, tables of others with it".to_owned(),
         read_from: format!("{path}:{line}"),
-        acts: EnforcementMode::OnRestart,
+        enforcement: EnforcementMode::OnRestart,
         sets: sets(OwnedKnob::Filter, None),
-        agreement: by_hand(format!("# {path}: add the table to it, so that it is loaded with the others")),
+        exclusion: by_hand(format!("# {path}: add the table to it, so that it is loaded with the others")),
     })
 }
 
@@ -178,9 +178,9 @@ fn firewalld(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         owner: "firewalld",
         what: "flushes the tables of iptables when it is started or reloaded".to_owned(),
         read_from: format!("{FIREWALLD} (process {})", process.pid),
-        acts: EnforcementMode::OnRestart,
+        enforcement: EnforcementMode::OnRestart,
         sets: sets(OwnedKnob::Filter, None),
-        agreement: by_hand(
+        exclusion: by_hand(
             "firewall-cmd --permanent --direct --add-rule ...  # the rule in its own configuration",
         ),
     })
@@ -198,9 +198,9 @@ fn kube_proxy(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         what: "makes its own rules again every 30 s where they are gone; it leaves those of others"
             .to_owned(),
         read_from: format!("/proc/{}/comm", process.pid),
-        acts: EnforcementMode::Always,
+        enforcement: EnforcementMode::Always,
         sets: sets(OwnedKnob::Filter, None),
-        agreement: not_needed(),
+        exclusion: not_needed(),
     })
 }
 
@@ -216,9 +216,9 @@ fn audit_rules(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
     Some(ConfiguredSetting {
         owner: "audit rules",
         what: format!("set auditing to {to} when they are loaded{lock}"),
-        agreement: by_hand(format!("# {at}: make it '-e 0'")),
+        exclusion: by_hand(format!("# {at}: make it '-e 0'")),
         read_from: at,
-        acts: EnforcementMode::OnRestart,
+        enforcement: EnforcementMode::OnRestart,
         sets: sets(OwnedKnob::Audit, Some(to.to_string())),
     })
 }
@@ -264,9 +264,9 @@ fn audit_service(owner: &'static str, read_from: String, command: &str) -> Confi
         owner,
         what: "switches auditing on when it starts".to_owned(),
         read_from,
-        acts: EnforcementMode::OnRestart,
+        enforcement: EnforcementMode::OnRestart,
         sets: sets(OwnedKnob::Audit, Some("1".to_owned())),
-        agreement: by_hand(command),
+        exclusion: by_hand(command),
     }
 }
 
@@ -296,7 +296,7 @@ mod tests {
         ]);
         let found = SettingOwners::observe(&host)
             .claims(&Setting::Governor { cpu: 0 }, &SettingValue::new("performance"));
-        let shown: Vec<_> = found.iter().map(|claim| (claim.owner.as_str(), claim.acts)).collect();
+        let shown: Vec<_> = found.iter().map(|claim| (claim.owner.as_str(), claim.enforcement)).collect();
         assert_eq!(
             shown,
             [("power-profiles-daemon", EnforcementMode::OnRestart), ("cpupower", EnforcementMode::AtBoot)]
@@ -323,7 +323,7 @@ mod tests {
         let table: Setting =
             serde_json::from_str(r#"{"nft_table": {"table": "linerate"}}"#).expect("a setting");
         let found = owners.claims(&table, &SettingValue::new("table inet linerate {}"));
-        let shown: Vec<_> = found.iter().map(|claim| (claim.owner.as_str(), claim.acts)).collect();
+        let shown: Vec<_> = found.iter().map(|claim| (claim.owner.as_str(), claim.enforcement)).collect();
         assert_eq!(shown, [("nftables.service", EnforcementMode::OnRestart)]);
     }
 

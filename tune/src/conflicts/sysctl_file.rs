@@ -3,7 +3,7 @@
 use super::knob::{ConfigurationLine, OwnedKnob, OwnedSetting, sysctl_path};
 use super::owner::{FoundOwners, SettingOwner, WantedKnob};
 use super::reader::{ConfigurationReader, matches};
-use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 
 const DIRECTORIES: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
@@ -80,31 +80,31 @@ impl SettingOwner for SysctlFiles {
         })?;
         let line = self.deciding(path)?;
         wanted.contradicted_by(&line.set)?;
-        let (acts, when) = if of_interface(path) {
+        let (enforcement, when) = if of_interface(path) {
             (EnforcementMode::OnLink, "at boot and when the interface appears")
         } else {
             (EnforcementMode::AtBoot, "at boot")
         };
         let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
         let later = name_of(file) > name_of(OURS);
-        let agreement = match (later, acts) {
-            (true, _) => ClaimAgreement::ByHand {
+        let exclusion = match (later, enforcement) {
+            (true, _) => ClaimExclusion::ByHand {
                 commands: vec![format!("# {}: make it '{} = {}'", line.at, wanted.setting, wanted.to)],
             },
-            (false, EnforcementMode::OnLink) => ClaimAgreement::ByHand {
+            (false, EnforcementMode::OnLink) => ClaimExclusion::ByHand {
                 commands: vec![
                     "linerate tune persist  # writes a later file, which decides from then on".to_owned(),
                 ],
             },
-            (false, _) => ClaimAgreement::NotNeeded,
+            (false, _) => ClaimExclusion::NotNeeded,
         };
         let wins = if later { ", also over a tune that persists, since its name is later" } else { "" };
         Some(SettingClaim {
             owner: "sysctl.d".to_owned(),
             what: format!("sets '{}' {when}{wins}", line.text),
             read_from: line.at.clone(),
-            acts,
-            agreement,
+            enforcement,
+            exclusion,
         })
     }
 }
@@ -142,7 +142,7 @@ mod tests {
             claims(&[("/usr/lib/sysctl.d/50-default.conf", DEFAULTS)], "net.ipv4.conf.eth0.rp_filter", "0");
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].read_from, "/usr/lib/sysctl.d/50-default.conf:3");
-        assert_eq!(found[0].acts, EnforcementMode::OnLink);
+        assert_eq!(found[0].enforcement, EnforcementMode::OnLink);
         assert_eq!(
             found[0].what,
             "sets 'net.ipv4.conf.*.rp_filter = 2' at boot and when the interface appears"
@@ -154,7 +154,7 @@ mod tests {
         let files = [("/usr/lib/sysctl.d/50-default.conf", DEFAULTS)];
         assert_eq!(claims(&files, "net.ipv4.conf.all.rp_filter", "0"), []);
         assert_eq!(claims(&files, "net.core.default_qdisc", "fq_codel"), []);
-        assert_eq!(claims(&files, "net.core.default_qdisc", "fq")[0].acts, EnforcementMode::AtBoot);
+        assert_eq!(claims(&files, "net.core.default_qdisc", "fq")[0].enforcement, EnforcementMode::AtBoot);
     }
 
     #[test]
@@ -167,13 +167,13 @@ mod tests {
         ];
         let found = claims(&files, "net.core.rmem_max", "5");
         assert_eq!((found.len(), found[0].read_from.as_str()), (1, "/etc/sysctl.d/20-b.conf:1"));
-        assert_eq!(found[0].agreement, ClaimAgreement::NotNeeded);
+        assert_eq!(found[0].exclusion, ClaimExclusion::NotNeeded);
         assert_eq!(claims(&files, "net.core.wmem_max", "5"), []);
         let last = [("/etc/sysctl.d/10-a.conf", "net.core.rmem_max = 1\n"), (LAST, "net/core/rmem_max=7\n")];
         let found = claims(&last, "net.core.rmem_max", "5");
         assert_eq!(
-            found[0].agreement,
-            ClaimAgreement::ByHand {
+            found[0].exclusion,
+            ClaimExclusion::ByHand {
                 commands: vec!["# /etc/sysctl.conf:1: make it 'net.core.rmem_max = 5'".into()]
             }
         );

@@ -4,7 +4,7 @@ use linerate_host::{Host, Setting, SettingValue};
 use proptest::prelude::*;
 
 use super::{SettingOwners, any_text, lasting_claim, resolve};
-use crate::claim::{ClaimAgreement, EnforcementMode};
+use crate::claim::{ClaimExclusion, EnforcementMode};
 use crate::plan::{InterfaceLayout, PlannedChange, QueueLayout, TargetSetting, TunePlan};
 
 const STAT: &str = "612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
@@ -52,19 +52,19 @@ fn resolved(host: &Host, mut plan: TunePlan) -> TunePlan {
 fn irqbalance_is_agreed_with_in_the_plan() {
     let host = host(Some(SETUP));
     let plan = resolved(&host, plan(vec![affinity(30), affinity(8)]));
-    assert_eq!((plan.changes.len(), plan.left.len()), (2, 0));
+    assert_eq!((plan.changes.len(), plan.skipped.len()), (2, 0));
     let claim = &plan.changes[0].claims[0];
     assert_eq!(
-        (claim.owner.as_str(), claim.acts, &claim.agreement),
-        ("irqbalance", EnforcementMode::Always, &ClaimAgreement::InPlan)
+        (claim.owner.as_str(), claim.enforcement, &claim.exclusion),
+        ("irqbalance", EnforcementMode::Always, &ClaimExclusion::InPlan)
     );
     assert!(claim.what.starts_with("looks every 10 s"), "{}", claim.what);
     // An argument bans 8.
     assert_eq!(plan.changes[1].claims, []);
-    let agreed = &plan.agreements[0];
-    assert_eq!(agreed.setting, Setting::IrqbalanceBans { pid: 612, started: 1234 });
-    assert_eq!((agreed.from.as_str(), agreed.to.as_str()), ("9", "9,30"));
-    agreed.setting.write(&host, &agreed.to).expect("carried out");
+    let exclusion = &plan.exclusions[0];
+    assert_eq!(exclusion.setting, Setting::IrqbalanceBans { pid: 612, started: 1234 });
+    assert_eq!((exclusion.from.as_str(), exclusion.to.as_str()), ("9", "9,30"));
+    exclusion.setting.write(&host, &exclusion.to).expect("carried out");
     assert_eq!(resolved(&host, plan.clone()).changes[0].claims, [], "it leaves them alone now");
 }
 
@@ -83,7 +83,7 @@ fn interrupts_that_irqbalance_moves_before_the_ban_keep_the_plan_valid() {
 fn an_interrupt_is_found_by_its_name_if_its_number_changed() {
     let old = Setting::IrqAffinity { irq: 77, action: "eth0-TxRx-1".into() };
     let plan = resolved(&host(Some(SETUP)), plan(vec![change(old, "3", "1")]));
-    assert_eq!(plan.agreements[0].to.as_str(), "9,31");
+    assert_eq!(plan.exclusions[0].to.as_str(), "9,31");
 }
 
 #[test]
@@ -91,25 +91,25 @@ fn interrupts_that_are_in_place_are_banned_too() {
     let mut wanted = plan(vec![affinity(30)]);
     let there = Setting::IrqAffinity { irq: 31, action: "eth0-TxRx-1".into() };
     wanted.target.push(TargetSetting { setting: there, value: SettingValue::new("2") });
-    assert_eq!(resolved(&host(Some(SETUP)), wanted).agreements[0].to.as_str(), "9,30-31");
+    assert_eq!(resolved(&host(Some(SETUP)), wanted).exclusions[0].to.as_str(), "9,30-31");
     // A plan that places no interrupt needs no ban.
     let mut shown = plan(Vec::new());
     let (receive, transmit) = (String::new(), String::new());
     let queues = vec![QueueLayout { queue: 0, interrupt: Some(0), receive, transmit }];
     shown.layouts.push(InterfaceLayout { interface: "eth0".into(), queues });
-    assert_eq!(resolved(&host(Some(SETUP)), shown).agreements, []);
+    assert_eq!(resolved(&host(Some(SETUP)), shown).exclusions, []);
 }
 
 #[test]
 fn a_change_that_would_be_reverted_is_skipped() {
     let plan = resolved(&host(None), plan(vec![affinity(30), affinity(31), affinity(8)]));
     assert_eq!(
-        (plan.changes.len(), plan.agreements.len()),
+        (plan.changes.len(), plan.exclusions.len()),
         (1, 0),
         "only the one that it leaves alone stays"
     );
-    assert_eq!(plan.left.len(), 1, "one finding is told once");
-    let left = &plan.left[0];
+    assert_eq!(plan.skipped.len(), 1, "one finding is told once");
+    let left = &plan.skipped[0];
     assert_eq!(left.finding, "irq.one-node");
     assert!(left.why.starts_with("irqbalance would take it back"), "{}", left.why);
     assert_eq!(
@@ -123,8 +123,8 @@ fn a_change_that_would_be_reverted_is_skipped() {
 fn more_bans_than_fit_into_a_message_are_left_to_a_person() {
     let many: Vec<_> = (1000..1200).map(affinity).collect();
     let plan = resolved(&host(Some(SETUP)), plan(many));
-    assert_eq!((plan.changes.len(), plan.agreements.len(), plan.left.len()), (0, 0, 1));
-    assert!(plan.left[0].commands[0].contains("--banirq=1199"), "{:?}", plan.left[0].commands);
+    assert_eq!((plan.changes.len(), plan.exclusions.len(), plan.skipped.len()), (0, 0, 1));
+    assert!(plan.skipped[0].commands[0].contains("--banirq=1199"), "{:?}", plan.skipped[0].commands);
 }
 
 #[test]
@@ -136,9 +136,9 @@ fn owners_that_act_later_remove_no_change() {
     let sysctl = change(Setting::sysctl("net.core.rmem_max"), "1", "2");
     let plan = resolved(&host, plan(vec![affinity(30), sysctl]));
     let owners: Vec<_> =
-        plan.changes.iter().flat_map(|change| &change.claims).map(|claim| claim.acts).collect();
+        plan.changes.iter().flat_map(|change| &change.claims).map(|claim| claim.enforcement).collect();
     assert_eq!(owners, [EnforcementMode::OnRestart, EnforcementMode::AtBoot]);
-    assert_eq!((plan.left, plan.agreements), (Vec::new(), Vec::new()));
+    assert_eq!((plan.skipped, plan.exclusions), (Vec::new(), Vec::new()));
 }
 
 #[test]
@@ -161,10 +161,10 @@ proptest! {
         let wanted = plan(irqs.iter().copied().map(affinity).collect());
         let plan = resolved(&host, wanted);
         prop_assert!(plan.changes.iter().all(|change| lasting_claim(change).is_none()));
-        let told = plan.changes.len() == irqs.len() || !plan.left.is_empty();
+        let told = plan.changes.len() == irqs.len() || !plan.skipped.is_empty();
         prop_assert!(told, "{} of {} changes, and nothing left", plan.changes.len(), irqs.len());
-        for agreed in &plan.agreements {
-            prop_assert!(agreed.setting.check(&agreed.to).is_ok());
+        for exclusion in &plan.exclusions {
+            prop_assert!(exclusion.setting.check(&exclusion.to).is_ok());
         }
         prop_assert_eq!(resolved(&host, plan.clone()), plan, "resolving twice is resolving once");
     }

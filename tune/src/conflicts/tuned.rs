@@ -11,7 +11,7 @@ use super::command;
 use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting, sysctl_path};
 use super::owner::{ConfiguredSetting, FoundOwners, SettingOwner, WantedKnob};
 use super::reader::ConfigurationReader;
-use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 
 const ACTIVE: [&str; 2] = ["/etc/tuned/active_profile", "/etc/tuned/post_loaded_profile"];
 
@@ -65,9 +65,9 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
             owner: "tuned",
             what: effect(&line.text, &active),
             read_from: line.at,
-            acts: EnforcementMode::OnRestart,
+            enforcement: EnforcementMode::OnRestart,
             sets: vec![line.set],
-            agreement: Box::new(move |wanted, set| ClaimAgreement::ByHand {
+            exclusion: Box::new(move |wanted, set| ClaimExclusion::ByHand {
                 commands: commands(&profiles, set, wanted),
             }),
         }));
@@ -215,8 +215,8 @@ impl SettingOwner for IsolatedCpus {
             owner: "tuned".to_owned(),
             what: effect(&format!("isolated_cores={}", self.cpus), &self.active),
             read_from: self.at.clone(),
-            acts: EnforcementMode::OnRestart,
-            agreement: ClaimAgreement::ByHand { commands: vec![command] },
+            enforcement: EnforcementMode::OnRestart,
+            exclusion: ClaimExclusion::ByHand { commands: vec![command] },
         })
     }
 }
@@ -310,8 +310,8 @@ mod tests {
     fn the_commands_create_a_profile_that_includes_the_active_one() {
         let claims = owners().claims(&Setting::sysctl("net.core.busy_read"), &SettingValue::new("0"));
         assert_eq!(
-            claims[0].agreement,
-            ClaimAgreement::ByHand {
+            claims[0].exclusion,
+            ClaimExclusion::ByHand {
                 commands: vec![
                     "test -e /etc/tuned/linerate/tuned.conf || { mkdir -p /etc/tuned/linerate && \
                      printf '[main]\\ninclude=edge\\n' > /etc/tuned/linerate/tuned.conf; }"

@@ -43,7 +43,7 @@ fn made_and_undone(host: &Host, plan: &TunePlan) -> (Vec<String>, Vec<String>) {
     transaction.end(None).expect("ended");
     let now = values(host, plan);
     let undone = undo(&mut writer, host, None, UndoReason::Asked).expect("undone");
-    assert!(!undone.has_failures() && !undone.has_left(), "{undone:#?}");
+    assert!(!undone.has_failures() && !undone.has_skipped(), "{undone:#?}");
     for change in &plan.changes {
         let now = change.setting.read(host).expect("read");
         assert!(change.setting.same(&now, &change.from), "{}: {now}", change.setting);
@@ -122,7 +122,11 @@ fn rules_of_others_keep_their_places_and_their_queues() {
     let shown = shown(&plan).join("\n");
     assert!(shown.contains("rule 1 for flows of eth2:  -> flow-type udp4 dst-port 123 action 10"), "{shown}");
     assert!(shown.contains("rule 2 for flows of eth2:  -> flow-type udp6 dst-port 123 action 10"), "{shown}");
-    assert!(plan.left[0].title.contains("CPU 3 also has the packets of queues 3 of eth2"), "{:?}", plan.left);
+    assert!(
+        plan.skipped[0].title.contains("CPU 3 also has the packets of queues 3 of eth2"),
+        "{:?}",
+        plan.skipped
+    );
 }
 
 #[test]
@@ -133,7 +137,7 @@ fn a_nic_without_rules_moves_all_its_packets_and_only_if_asked() {
                  packets of ens3 to CPU 1 instead";
     assert_eq!(error, words);
     let plan = planned(&host, "ens3", "udp port 53", 1, true).expect("planned");
-    assert!(plan.left[0].title.contains("Other packets of ens3"), "{:?}", plan.left);
+    assert!(plan.skipped[0].title.contains("Other packets of ens3"), "{:?}", plan.skipped);
     assert!(!plan.changes.is_empty());
     assert_eq!(made_and_undone(&host, &plan).0, [""; 0]);
     let error = planned(&host, "ens3", "udp port 53", 64, false).expect_err("no CPU").to_string();

@@ -47,11 +47,11 @@ pub struct RecordedUndo {
 pub struct TrackedSetting {
     pub setting: Setting,
     /// The value before this tune.
-    pub first: SettingValue,
+    pub original: SettingValue,
     /// The last value that the tune wrote; `None` if another change only reset the setting.
     pub wanted: Option<SettingValue>,
     /// The last value that was written for certain.
-    pub made: Option<SettingValue>,
+    pub applied: Option<SettingValue>,
     pub expected: ExpectedValue,
     /// The changes that may reset it.
     pub depends_on: Vec<Setting>,
@@ -76,8 +76,9 @@ impl RecordedTune {
     #[must_use]
     pub fn is_undone(&self) -> bool {
         // A setting that was only reset and came back by itself has no record.
-        let back =
-            |held: &TrackedSetting| held.is_settled() || (held.wanted.is_none() && held.outcome.is_none());
+        let back = |tracked: &TrackedSetting| {
+            tracked.is_settled() || (tracked.wanted.is_none() && tracked.outcome.is_none())
+        };
         self.undo.is_some_and(|undo| undo.ended) && self.tracked.iter().all(back)
     }
 
@@ -95,7 +96,7 @@ impl RecordedTune {
 
     #[must_use]
     pub fn tracked(&self, setting: &Setting) -> Option<&TrackedSetting> {
-        self.tracked.iter().find(|held| held.setting == *setting)
+        self.tracked.iter().find(|tracked| tracked.setting == *setting)
     }
 
     /// The device that had this name when the tune recorded it.
@@ -105,14 +106,14 @@ impl RecordedTune {
     }
 
     fn tracked_mut(&mut self, setting: &Setting) -> Option<&mut TrackedSetting> {
-        self.tracked.iter_mut().find(|held| held.setting == *setting)
+        self.tracked.iter_mut().find(|tracked| tracked.setting == *setting)
     }
 
-    fn hold(&mut self, setting: &Setting, first: &SettingValue) -> &mut TrackedSetting {
-        let at = match self.tracked.iter().position(|held| held.setting == *setting) {
+    fn hold(&mut self, setting: &Setting, original: &SettingValue) -> &mut TrackedSetting {
+        let at = match self.tracked.iter().position(|tracked| tracked.setting == *setting) {
             Some(at) => at,
             None => {
-                self.tracked.push(TrackedSetting::new(setting, first));
+                self.tracked.push(TrackedSetting::new(setting, original));
                 self.tracked.len() - 1
             }
         };
@@ -122,9 +123,9 @@ impl RecordedTune {
     /// After the intent of a change, the settings that it resets may have any value, even settings
     /// that were restored before.
     fn loosen(&mut self, with: &Setting) {
-        for held in self.tracked.iter_mut().filter(|held| held.depends_on.contains(with)) {
-            held.expected = ExpectedValue::Anything;
-            held.outcome = held.outcome.take().filter(|outcome| !outcome.is_back());
+        for tracked in self.tracked.iter_mut().filter(|tracked| tracked.depends_on.contains(with)) {
+            tracked.expected = ExpectedValue::Anything;
+            tracked.outcome = tracked.outcome.take().filter(|outcome| !outcome.is_back());
         }
     }
 
@@ -135,33 +136,35 @@ impl RecordedTune {
             JournalRecord::Device { device, .. } => self.begun.devices.push(device.clone()),
             JournalRecord::Noted { with, values, .. } => {
                 for (setting, value) in values {
-                    let held = self.hold(setting, value);
-                    held.expected = ExpectedValue::just(value);
-                    if !held.depends_on.contains(with) {
-                        held.depends_on.push(with.clone());
+                    let tracked = self.hold(setting, value);
+                    tracked.expected = ExpectedValue::just(value);
+                    if !tracked.depends_on.contains(with) {
+                        tracked.depends_on.push(with.clone());
                     }
                 }
             }
             JournalRecord::Intent { step, setting, from, to, .. } => {
                 self.loosen(setting);
-                let held = self.hold(setting, from);
-                held.wanted = Some(to.clone());
-                held.expected = ExpectedValue::OneOf(vec![from.clone(), to.clone()]);
-                held.open_step = Some(*step);
-                held.refused = None;
-                held.outcome = None;
+                let tracked = self.hold(setting, from);
+                tracked.wanted = Some(to.clone());
+                tracked.expected = ExpectedValue::OneOf(vec![from.clone(), to.clone()]);
+                tracked.open_step = Some(*step);
+                tracked.refused = None;
+                tracked.outcome = None;
                 self.next_step = step.saturating_add(1);
             }
             JournalRecord::Done { tune, step, found, change } => {
-                let is_announced = self.tracked.iter().any(|held| held.open_step == Some(*step));
+                let is_announced = self.tracked.iter().any(|tracked| tracked.open_step == Some(*step));
                 if let (false, Some((setting, from))) = (is_announced, change) {
                     let (setting, from, to) = (setting.clone(), from.clone(), found.clone());
                     self.take(&JournalRecord::Intent { tune: *tune, step: *step, setting, from, to });
                 }
-                if let Some(held) = self.tracked.iter_mut().find(|held| held.open_step == Some(*step)) {
-                    held.expected = ExpectedValue::just(found);
-                    held.made.clone_from(&held.wanted);
-                    held.open_step = None;
+                if let Some(tracked) =
+                    self.tracked.iter_mut().find(|tracked| tracked.open_step == Some(*step))
+                {
+                    tracked.expected = ExpectedValue::just(found);
+                    tracked.applied.clone_from(&tracked.wanted);
+                    tracked.open_step = None;
                 }
             }
             JournalRecord::Refused { step, setting, why, found, .. } => {
@@ -179,14 +182,14 @@ impl RecordedTune {
             }
             JournalRecord::UndoIntent { setting, from, to, .. } => {
                 self.loosen(setting);
-                if let Some(held) = self.tracked_mut(setting) {
-                    held.expected = ExpectedValue::OneOf(vec![from.clone(), to.clone()]);
-                    held.outcome = None;
+                if let Some(tracked) = self.tracked_mut(setting) {
+                    tracked.expected = ExpectedValue::OneOf(vec![from.clone(), to.clone()]);
+                    tracked.outcome = None;
                 }
             }
             JournalRecord::UndoDone { setting, outcome, .. } => {
-                if let Some(held) = self.tracked_mut(setting) {
-                    held.undone(outcome);
+                if let Some(tracked) = self.tracked_mut(setting) {
+                    tracked.undone(outcome);
                 }
             }
             JournalRecord::UndoEnded { .. } => {
@@ -206,28 +209,28 @@ impl RecordedTune {
     fn refuse(&mut self, step: u32, setting: &Setting, why: &str, found: Option<&SettingValue>) {
         self.next_step = step.saturating_add(1);
         self.refused.retain(|(refused, _)| refused != setting);
-        let Some(held) = self.tracked_mut(setting) else {
+        let Some(tracked) = self.tracked_mut(setting) else {
             self.refused.push((setting.clone(), why.to_owned()));
             return;
         };
-        held.refused = Some(why.to_owned());
-        if held.open_step == Some(step)
+        tracked.refused = Some(why.to_owned());
+        if tracked.open_step == Some(step)
             && let Some(found) = found
         {
-            held.expected = ExpectedValue::just(found);
-            held.open_step = None;
+            tracked.expected = ExpectedValue::just(found);
+            tracked.open_step = None;
         }
     }
 }
 
 impl TrackedSetting {
-    fn new(setting: &Setting, first: &SettingValue) -> Self {
+    fn new(setting: &Setting, original: &SettingValue) -> Self {
         Self {
             setting: setting.clone(),
-            first: first.clone(),
+            original: original.clone(),
             wanted: None,
-            made: None,
-            expected: ExpectedValue::just(first),
+            applied: None,
+            expected: ExpectedValue::just(original),
             depends_on: Vec::new(),
             open_step: None,
             refused: None,
@@ -241,7 +244,7 @@ impl TrackedSetting {
         !self.is_settled()
             && match &self.expected {
                 ExpectedValue::Anything => true,
-                ExpectedValue::OneOf(values) => values.iter().any(|value| *value != self.first),
+                ExpectedValue::OneOf(values) => values.iter().any(|value| *value != self.original),
             }
     }
 
@@ -279,7 +282,9 @@ impl TrackedSetting {
 
     fn undone(&mut self, outcome: &UndoOutcome) {
         match outcome {
-            UndoOutcome::Restored | UndoOutcome::Already => self.expected = ExpectedValue::just(&self.first),
+            UndoOutcome::Restored | UndoOutcome::Already => {
+                self.expected = ExpectedValue::just(&self.original);
+            }
             UndoOutcome::Failed { found: Some(found), .. } => self.expected = ExpectedValue::just(found),
             UndoOutcome::Failed { found: None, .. }
             | UndoOutcome::Drift { .. }
@@ -342,14 +347,15 @@ pub(super) fn take(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
 fn hand_over(tunes: &mut [RecordedTune], from: u64, to: u64, setting: &Setting) {
     let find = |number: u64| tunes.iter().position(|tune| tune.begun.tune == number);
     let (Some(from), Some(to)) = (find(from), find(to)) else { return };
-    let Some((first, ours)) = tunes[from].tracked(setting).map(|held| (held.first.clone(), held.clone()))
+    let Some((original, ours)) =
+        tunes[from].tracked(setting).map(|tracked| (tracked.original.clone(), tracked.clone()))
     else {
         return;
     };
-    if let Some(held) = tunes[to].tracked_mut(setting)
-        && ours.expects(&held.first)
+    if let Some(tracked) = tunes[to].tracked_mut(setting)
+        && ours.expects(&tracked.original)
     {
-        held.first = first;
+        tracked.original = original;
     }
 }
 

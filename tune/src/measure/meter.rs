@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use linerate_host::landing::{DeliveryWatch, FlowWatch, WaitCounts};
-use linerate_host::pulse::{CounterSample, SampleReader};
+use linerate_host::counter_sample::{CounterSample, SampleReader};
+use linerate_host::delivery::{DeliveryWatch, FlowWatch, WaitCounts};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, HostError, PacketPath};
 use serde::{Deserialize, Serialize};
 
 use super::{ServiceSample, ServiceWindow};
 
-// The landing programs count this many ports at most.
+// The item programs count this many ports at most.
 const MOST_PORTS: usize = 16;
 // Fewer times have no 99th percentile.
 const ENOUGH_TIMES: u64 = 100;

@@ -105,7 +105,7 @@ pub fn reapply(
     let mut is_idle = true;
     for part in wanted.parts() {
         let work = wanted.work(&BootHost::observe(host)?, part);
-        is_idle &= work.plan.changes.is_empty() && work.plan.agreements.is_empty();
+        is_idle &= work.plan.changes.is_empty() && work.plan.exclusions.is_empty();
         idle.settings.extend(work.settled);
     }
     if is_idle {
@@ -121,7 +121,7 @@ pub fn reapply(
         // part.
         let work = wanted.work(&BootHost::observe(host)?, part);
         done.settings.extend(work.settled);
-        for change in work.plan.agreements.iter().chain(&work.plan.changes) {
+        for change in work.plan.exclusions.iter().chain(&work.plan.changes) {
             done.settings.push(make(&mut transaction, host, change)?);
         }
     }
@@ -225,7 +225,7 @@ fn agree(plan: &mut TunePlan, settled: &mut Vec<ReappliedSetting>, host: &Host) 
 }
 
 fn why_left(plan: &TunePlan, change: &PlannedChange) -> String {
-    let left = plan.left.iter().find(|left| change.findings.contains(&left.finding));
+    let left = plan.skipped.iter().find(|left| change.findings.contains(&left.finding));
     left.map_or_else(
         || "another program sets it".to_owned(),
         |left| {

@@ -427,11 +427,11 @@ fn what_was_written_is_replaced_by_a_later_tune_and_removed_to_the_last_director
     assert_eq!((again.written.len(), again.already.len()), (0, first().files.len()));
     let replaced = root.write(&second()).expect("written");
     assert!(replaced.removed.iter().any(|path| path.contains("irqbalance.service.wants")), "{replaced:?}");
-    assert_eq!(replaced.left, Vec::<String>::new());
+    assert_eq!(replaced.kept, Vec::<String>::new());
     assert_written(&root, &second());
     assert_eq!(root.standing().tune, Some(4));
     let removed = root.unpersist().expect("removed").expect("some");
-    assert_eq!(removed.left, Vec::<String>::new());
+    assert_eq!(removed.kept, Vec::<String>::new());
     assert_eq!(root.tree(), before);
     assert_eq!(root.unpersist().expect("asked"), None);
 }
@@ -454,7 +454,7 @@ fn what_somebody_else_wrote_is_neither_replaced_nor_removed() {
     std::fs::write(&theirs, "net.core.rmem_max = 9\n").expect("written");
     assert!(matches!(root.write(&second()), Err(PersistError::Foreign { .. })));
     let removed = root.unpersist().expect("removed").expect("some");
-    assert_eq!(removed.left, [theirs.display().to_string()]);
+    assert_eq!(removed.kept, [theirs.display().to_string()]);
     assert_eq!(root.tree(), before);
 }
 

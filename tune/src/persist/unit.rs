@@ -65,7 +65,7 @@ fn wanted_by(settings: &[&Setting]) -> impl Iterator<Item = &'static str> {
     ["multi-user.target"].into_iter().chain(others(settings))
 }
 
-/// Units of programs that manage the same settings, or that forget agreements when they are restarted.
+/// Units of programs that manage the same settings, or that forget exclusions when they are restarted.
 fn others(settings: &[&Setting]) -> Vec<&'static str> {
     let any = |of: fn(&Setting) -> bool| settings.iter().any(|setting| of(setting));
     let mut units = vec!["tuned.service"];

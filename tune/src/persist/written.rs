@@ -32,7 +32,7 @@ pub struct WrittenFiles {
     /// Removed files of an earlier tune.
     pub removed: Vec<String>,
     /// Such files that stay because they were changed since.
-    pub left: Vec<String>,
+    pub kept: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct RemovedFiles {
     /// Files and directories.
     pub removed: Vec<String>,
     /// Files that stay because they were changed since.
-    pub left: Vec<String>,
+    pub kept: Vec<String>,
 }
 
 impl StandingFiles {
@@ -132,7 +132,7 @@ impl PersistFiles {
         }
         let needed: BTreeSet<_> = files.iter().map(|file| file.path.as_str()).collect();
         for path in standing.paths().filter(|path| !needed.contains(path)) {
-            standing.remove(path, &mut wrote.removed, &mut wrote.left)?;
+            standing.remove(path, &mut wrote.removed, &mut wrote.kept)?;
         }
         remove_directories(&standing, &mut wrote.removed)?;
         writer.append(JournalRecord::Persisted { tune: self.tune, files })?;
@@ -166,10 +166,10 @@ pub fn unpersist(writer: &mut JournalWriter) -> Result<Option<RemovedFiles>, Per
         .filter(|path| path.contains(".wants/"))
         .chain(standing.paths().filter(|path| !path.contains(".wants/")))
     {
-        standing.remove(path, &mut result.removed, &mut result.left)?;
+        standing.remove(path, &mut result.removed, &mut result.kept)?;
     }
     remove_directories(&standing, &mut result.removed)?;
-    let (removed, left) = (result.removed.clone(), result.left.clone());
+    let (removed, left) = (result.removed.clone(), result.kept.clone());
     writer.append(JournalRecord::Unpersisted { tune, removed, left })?;
     Ok(Some(result))
 }

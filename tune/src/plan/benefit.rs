@@ -41,7 +41,7 @@ impl ChangeBenefit {
         let changes: Vec<_> = changes.into_iter().collect();
         let made_one = |tune: &&RecordedTune| {
             let made = |(setting, to): &(&Setting, &SettingValue)| {
-                tune.tracked(setting).is_some_and(|held| held.made.as_ref() == Some(to))
+                tune.tracked(setting).is_some_and(|held| held.applied.as_ref() == Some(to))
             };
             changes.iter().any(made)
         };

@@ -66,7 +66,7 @@ impl TunePlan {
     pub fn check(&self, host: &Host) -> Result<(), PlanError> {
         self.check_devices(host)?;
         let online = online(host)?;
-        for change in self.agreements.iter().chain(&self.changes) {
+        for change in self.exclusions.iter().chain(&self.changes) {
             self.names_its_device(&change.setting)?;
             let bad = |error: linerate_host::SettingError| PlanError::Value {
                 origin: "the plan".to_owned(),

@@ -11,7 +11,7 @@ pub(super) struct PlanDraft<'a> {
     pub(super) changes: Vec<PlannedChange>,
     /// Changes that have to wait for the precondition.
     pub(super) held: Vec<PlannedChange>,
-    pub(super) left: Vec<SkippedFinding>,
+    pub(super) skipped: Vec<SkippedFinding>,
     /// Settings that have the wanted value already.
     pub(super) target: Vec<TargetSetting>,
     /// The finding to fix before packets are spread over more CPUs.
@@ -70,8 +70,8 @@ impl DraftReason {
 
 impl<'a> PlanDraft<'a> {
     pub(super) fn new(host: &'a Host, precondition: Option<&'a Finding>, has_service: bool) -> Self {
-        let (changes, held, left, target) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { host, changes, held, left, target, precondition, has_service }
+        let (changes, held, skipped, target) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { host, changes, held, skipped, target, precondition, has_service }
     }
 
     /// Records that a setting has the wanted value.
@@ -150,9 +150,10 @@ impl<'a> PlanDraft<'a> {
 
     /// Records that a finding is not fixed. Omits findings that are only notes.
     pub(super) fn leave(&mut self, finding: &Finding, why: impl Into<String>, commands: Vec<String>) {
-        let known = |left: &SkippedFinding| left.finding == finding.id && left.title == finding.title;
-        if finding.severity_under_load > Severity::Note && !self.left.iter().any(known) {
-            self.left.push(SkippedFinding {
+        let known =
+            |skipped: &SkippedFinding| skipped.finding == finding.id && skipped.title == finding.title;
+        if finding.severity_under_load > Severity::Note && !self.skipped.iter().any(known) {
+            self.skipped.push(SkippedFinding {
                 finding: finding.id.to_owned(),
                 severity: finding.severity_under_load.name().to_owned(),
                 title: finding.title.clone(),

@@ -39,13 +39,13 @@ pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &T
     let about_threads =
         |finding: &&Finding| finding.id.starts_with("thread.") && draft.precondition.is_none();
     for finding in findings.iter().copied().filter(asked).filter(about_threads) {
-        threads::tell(&mut draft.left, view, finding, &cpus);
+        threads::tell(&mut draft.skipped, view, finding, &cpus);
     }
     for changes in [&mut draft.changes, &mut draft.held] {
         changes.sort_by_key(|change| rank(&change.setting));
     }
     let severity = |name: &str| Severity::ALL.iter().position(|severity| severity.name() == name);
-    draft.left.sort_by_key(|left| severity(&left.severity));
+    draft.skipped.sort_by_key(|left| severity(&left.severity));
     let devices = devices(host, path, &draft);
     draft.target.retain(|kept| draft.changes.iter().all(|change| change.setting != kept.setting));
     let held = std::mem::take(&mut draft.held);
@@ -57,7 +57,7 @@ pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &T
         changes: draft.changes,
         target: draft.target,
         held_back: held.into_iter().filter(|held| !held.changes.is_empty()).collect(),
-        left: draft.left,
+        skipped: draft.skipped,
         ..TunePlan::new(&profile.name)
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn held_back(finding: &Finding, changes: Vec<PlannedChange>) -> HeldB
              reads it: with packets on more CPUs, fewer are answered.",
             finding.title
         ),
-        first: format!("{} Then plan again.", finding.remedy),
+        fix_first: format!("{} Then plan again.", finding.remedy),
         effect: "On 20 CPUs with one socket for 20 threads this step took a server from 270,000 to 17,000 transactions/s. \
                  With a socket per thread the same step was part of the way to 2,540,000."
             .to_owned(),

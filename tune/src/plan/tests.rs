@@ -67,7 +67,7 @@ fn nothing_above_a_note_remains_but_what_is_left_with_a_reason() {
         let rehearsal = rehearse(readings, &Scope::default(), &plan);
         assert!(rehearsal.unrehearsed.is_empty(), "{name}: {:?}", rehearsal.unrehearsed);
         for finding in &rehearsal.diagnosis.findings {
-            let left = plan.left.iter().any(|left| left.finding == finding.id && !left.why.is_empty());
+            let left = plan.skipped.iter().any(|left| left.finding == finding.id && !left.why.is_empty());
             let waits = plan.held_back.iter().any(|held| held.fixes(finding.id));
             // Packets are spread as they were recorded, whatever they are spread by then.
             let recorded = finding.id == "rss.single-flow";
@@ -123,12 +123,15 @@ fn packets_are_not_spread_over_more_cpus_while_one_socket_is_shared() {
         let waiting: Vec<String> =
             waiting.map(|change| format!("{}: {} -> {}", change.setting, change.from, change.to)).collect();
         assert_eq!(waiting, at_once, "{profile}");
-        assert!(held.effect.contains("270,000 to 17,000") && held.first.contains("SO_REUSEPORT"), "{held:?}");
+        assert!(
+            held.effect.contains("270,000 to 17,000") && held.fix_first.contains("SO_REUSEPORT"),
+            "{held:?}"
+        );
         assert!(held.why.contains("20 threads serve one socket"), "{held:?}");
         // Threads on CPUs of their own do not help before each has a socket.
         let pinned =
-            |left: &&SkippedFinding| left.commands.iter().any(|command| command.starts_with("taskset"));
-        assert!(!plan.left.iter().any(|left| pinned(&left)), "{:?}", plan.left);
+            |skipped: &&SkippedFinding| skipped.commands.iter().any(|command| command.starts_with("taskset"));
+        assert!(!plan.skipped.iter().any(|left| pinned(&left)), "{:?}", plan.skipped);
         // The layout says where packets go, which is where they go now.
         let now: Vec<_> = plan.layouts[0].queues.iter().map(|queue| queue.interrupt).collect();
         assert_eq!(now[..4], [Some(12), Some(11), Some(10), Some(10)]);
@@ -182,9 +185,13 @@ fn the_machine_of_2016_is_tuned_as_the_slides_did_when_told_to_do_so_anyway() {
         (plan.devices[0].interface.as_str(), plan.devices[0].device.as_deref()),
         ("ens1f0", Some("0000:04:00.0"))
     );
-    let threads = plan.left.iter().find(|left| left.finding == "thread.unpinned").expect("left");
+    let threads = plan.skipped.iter().find(|left| left.finding == "thread.unpinned").expect("left");
     assert_eq!((threads.commands.len(), threads.commands[19].as_str()), (20, "taskset -pc 19 4730"));
-    assert!(plan.left.iter().any(|left| left.finding == "filter.hooks-without-rules"), "{:?}", plan.left);
+    assert!(
+        plan.skipped.iter().any(|left| left.finding == "filter.hooks-without-rules"),
+        "{:?}",
+        plan.skipped
+    );
 }
 
 #[test]
@@ -210,7 +217,7 @@ fn what_nobody_can_set_here_is_left_to_a_person() {
     assert_eq!(expected.len() + 1, all.changes.len());
     assert_eq!(shown(&plan), expected);
     let left: Vec<&SkippedFinding> =
-        plan.left.iter().filter(|left| left.why.contains("network namespace")).collect();
+        plan.skipped.iter().filter(|left| left.why.contains("network namespace")).collect();
     assert!(left.iter().any(|left| left.commands == ["sysctl -w net.core.rmem_max=4194304"]), "{left:#?}");
 }
 
@@ -258,7 +265,8 @@ fn what_resets_an_interface_comes_first_and_its_queues_are_planned_after_it() {
         (change.interrupts == ChangeImpact::Link).then(|| "the interface must not pause".to_owned())
     });
     assert_eq!(without.until_link_reset(), None);
-    let left = without.left.iter().find(|left| left.title.starts_with("channels of ens1f0")).expect("left");
+    let left =
+        without.skipped.iter().find(|left| left.title.starts_with("channels of ens1f0")).expect("left");
     assert_eq!(left.commands, ["ethtool -L ens1f0 combined 20"]);
 }
 
@@ -270,7 +278,7 @@ fn interrupts_that_the_kernel_manages_are_left_with_that_reason() {
     vectors.iter_mut().for_each(|vector| vector.managed = linerate_host::Known::Value(Some(true)));
     let plan = of_states(&host, &[path], &anyway("udp-server"));
     assert!(plan.changes.iter().all(|change| !change.setting.to_string().contains("IRQ")));
-    let left = plan.left.iter().find(|left| left.finding == "irq.stacked").expect("left");
+    let left = plan.skipped.iter().find(|left| left.finding == "irq.stacked").expect("left");
     assert_eq!(left.why, "The kernel manages where ens1f0's interrupts go, and allows no change.");
 }
 
@@ -320,7 +328,7 @@ fn healthy_guests_are_left_as_they_are() {
             let plan = plan(&readings, &named(name));
             let changes = ["net.core.rmem_max: 212992 -> 4194304"];
             assert_eq!(shown(&plan), changes, "{}, {name}", fixture.name);
-            assert_eq!((plan.agreements.len(), plan.held_back.len()), (0, 0));
+            assert_eq!((plan.exclusions.len(), plan.held_back.len()), (0, 0));
         }
         for name in PROFILES {
             let profile = named(name);

@@ -1,9 +1,9 @@
 //! Plans as documents that people save and edit.
 
-use super::{PlanError, SCHEMA, TunePlan};
+use super::{PlanError, SCHEMA, SCHEMA_OF_0_1, TunePlan};
 
 impl TunePlan {
-    /// Reads a plan; `origin` names it in errors.
+    /// Reads a plan, also one of version 0.1; `origin` names it in errors.
     ///
     /// # Errors
     /// [`PlanError::Text`] names line and column, [`PlanError::Schema`] another kind of document,
@@ -16,11 +16,12 @@ impl TunePlan {
         let json: serde_json::Value = serde_json::from_str(text).map_err(|error| wrong(&error))?;
         // A document of another kind is recognized by its schema, rather than by a missing field.
         let schema = json.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
-        if schema != SCHEMA {
+        if ![SCHEMA, SCHEMA_OF_0_1].contains(&schema) {
             return Err(PlanError::Schema { origin: origin.to_owned(), found: schema.to_owned() });
         }
-        let plan: TunePlan = serde_json::from_str(text).map_err(|error| wrong(&error))?;
-        for change in plan.agreements.iter().chain(&plan.changes) {
+        let mut plan: TunePlan = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        SCHEMA.clone_into(&mut plan.schema);
+        for change in plan.exclusions.iter().chain(&plan.changes) {
             for value in [&change.from, &change.to] {
                 let checked = change.setting.check(value);
                 checked.map_err(|error| PlanError::Value {
@@ -48,7 +49,7 @@ impl TunePlan {
     /// A setting that two changes name.
     fn named_twice(&self) -> Option<String> {
         let mut seen = std::collections::BTreeSet::new();
-        let all = self.agreements.iter().chain(&self.changes);
+        let all = self.exclusions.iter().chain(&self.changes);
         all.map(|change| &change.setting).find(|setting| !seen.insert(*setting)).map(ToString::to_string)
     }
 }

@@ -22,16 +22,37 @@ fn a_saved_plan_is_the_plan() {
     let (_, plan) = made();
     let text = plan.to_json();
     assert_eq!(TunePlan::parse(&text, "mine.json").expect("a plan"), plan);
-    assert!(text.starts_with("{\n  \"schema\": \"linerate.plan/1\",\n") && text.ends_with("}\n"));
+    assert!(text.starts_with("{\n  \"schema\": \"linerate.plan/2\",\n") && text.ends_with("}\n"));
+}
+
+#[test]
+fn a_plan_of_version_0_1_is_read() {
+    let (_, plan) = made();
+    let mut json: serde_json::Value = serde_json::from_str(&plan.to_json()).expect("JSON");
+    let root = json.as_object_mut().expect("an object");
+    // Later versions added these.
+    root.retain(|key, _| !["target", "held_back"].contains(&key.as_str()));
+    root.insert("schema".to_owned(), "linerate.plan/1".into());
+    let mut text = json.to_string();
+    for (now, then) in [
+        ("exclusions", "agreements"),
+        ("skipped", "left"),
+        ("enforcement", "acts"),
+        ("exclusion", "agreement"),
+    ] {
+        text = text.replace(&format!("\"{now}\":"), &format!("\"{then}\":"));
+    }
+    let read = TunePlan::parse(&text, "mine.json").expect("a plan");
+    assert_eq!((read.changes, read.exclusions, read.skipped), (plan.changes, plan.exclusions, plan.skipped));
 }
 
 #[test]
 fn nonsense_is_named_by_file_and_place_in_one_line() {
     for (from, to, expected) in [
         (
-            "\"schema\": \"linerate.plan/1\"",
+            "\"schema\": \"linerate.plan/2\"",
             "\"schema\": \"linerate.doctor/1\"",
-            "mine.json is no plan: its schema is 'linerate.doctor/1', not 'linerate.plan/1'",
+            "mine.json is no plan: its schema is 'linerate.doctor/1', not 'linerate.plan/2'",
         ),
         ("\"goal\": \"udp-server\",", "", "mine.json is no plan: missing field `goal` at line"),
         ("\"goal\":", "\"gaol\":", "mine.json is no plan: unknown field `gaol`, expected one of"),

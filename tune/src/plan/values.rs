@@ -53,7 +53,7 @@ fn add_one(draft: &mut PlanDraft<'_>, setting: &Setting, wanted: &ProfileValue) 
         }
         AddedChange::Fixed(why) => {
             leave(draft, setting, why.to_owned());
-            if let Some(left) = draft.left.last_mut() {
+            if let Some(left) = draft.skipped.last_mut() {
                 left.commands.extend(setting.command(&to));
             }
         }
@@ -143,7 +143,7 @@ fn merged_datagrams(path: &PacketPath) -> Option<String> {
 }
 
 fn leave(draft: &mut PlanDraft<'_>, setting: &Setting, why: String) {
-    draft.left.push(SkippedFinding {
+    draft.skipped.push(SkippedFinding {
         finding: "profile".to_owned(),
         severity: "note".to_owned(),
         title: format!("{setting} stays as it is"),

@@ -47,7 +47,7 @@ pub struct PastUndo {
     /// Whether the undo reached all settings.
     pub complete: bool,
     /// Settings that were skipped because another program changed them or because they are gone.
-    pub left: usize,
+    pub skipped: usize,
     pub refused: usize,
 }
 
@@ -64,14 +64,15 @@ impl TuneHistory {
 }
 
 fn past(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
-    let refused = tune.tracked.iter().filter(|held| held.refused.is_some()).count() + tune.refused.len();
+    let refused =
+        tune.tracked.iter().filter(|tracked| tracked.refused.is_some()).count() + tune.refused.len();
     PastTune {
         tune: tune.begun.tune,
         unix_seconds: tune.begun.unix_seconds,
         version: tune.begun.version.clone(),
         argv: tune.begun.argv.clone(),
         goal: tune.begun.goal.clone(),
-        written: tune.tracked.iter().filter(|held| held.wanted.is_some()).count(),
+        written: tune.tracked.iter().filter(|tracked| tracked.wanted.is_some()).count(),
         refused,
         complete: tune.ended.as_ref().is_some_and(|ended| ended.broke_off.is_none()),
         broke_off: tune.ended.as_ref().and_then(|ended| ended.broke_off.clone()),
@@ -84,14 +85,14 @@ fn past(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
 fn past_undo(tune: &RecordedTune, entries: &[JournalLine]) -> Option<PastUndo> {
     let undo = tune.undo?;
     let began = |entry: &&JournalLine| matches!(entry.record, JournalRecord::UndoBegun { tune: of, .. } if of == tune.begun.tune);
-    let outcomes = || tune.tracked.iter().filter_map(|held| held.outcome.as_ref());
-    let left =
+    let outcomes = || tune.tracked.iter().filter_map(|tracked| tracked.outcome.as_ref());
+    let is_skipped =
         |outcome: &&UndoOutcome| matches!(outcome, UndoOutcome::Drift { .. } | UndoOutcome::Gone { .. });
     Some(PastUndo {
         why: undo.why,
         unix_seconds: entries.iter().rev().find(began).map_or(0, |entry| entry.unix_seconds),
         complete: undo.ended,
-        left: outcomes().filter(left).count(),
+        skipped: outcomes().filter(is_skipped).count(),
         refused: outcomes().filter(|outcome| !outcome.is_final()).count(),
     })
 }

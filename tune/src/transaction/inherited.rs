@@ -16,9 +16,9 @@ const TICKS_PER_SECOND: u64 = 100;
 pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, SettingValue)> {
     // Process, CPUs set by the tune, original CPUs.
     let mut given: Vec<(u32, &SettingValue, &SettingValue)> = Vec::new();
-    for held in &tune.tracked {
-        if let (Setting::ThreadCpus { pid, .. }, Some(wanted)) = (&held.setting, &held.wanted) {
-            given.push((*pid, wanted, &held.first));
+    for tracked in &tune.tracked {
+        if let (Setting::ThreadCpus { pid, .. }, Some(wanted)) = (&tracked.setting, &tracked.wanted) {
+            given.push((*pid, wanted, &tracked.original));
         }
     }
     let Some(began) = (!given.is_empty()).then(|| ticks_at(host, tune.begun.unix_seconds)).flatten() else {
@@ -36,8 +36,8 @@ pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, Setti
             }
             let Ok(now) = setting.read(host) else { continue };
             let mut own = given.iter().filter(|(of, ..)| *of == root);
-            if let Some((_, _, first)) = own.find(|(_, wanted, _)| setting.same(wanted, &now)) {
-                found.push((setting, (*first).clone()));
+            if let Some((_, _, original)) = own.find(|(_, wanted, _)| setting.same(wanted, &now)) {
+                found.push((setting, (*original).clone()));
             }
         }
     }

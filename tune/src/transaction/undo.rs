@@ -30,7 +30,7 @@ pub struct UndoneSetting {
     /// The former name of a renamed interface.
     pub renamed_from: Option<String>,
     /// The value before the tune.
-    pub first: SettingValue,
+    pub original: SettingValue,
     pub outcome: UndoOutcome,
 }
 
@@ -45,7 +45,7 @@ impl UndoReport {
     /// may have been skipped because a record of the tune is damaged. Settings of a process that has
     /// ended do not count: they ended with it.
     #[must_use]
-    pub fn has_left(&self) -> bool {
+    pub fn has_skipped(&self) -> bool {
         let left = |setting: &UndoneSetting| match setting.outcome {
             UndoOutcome::Drift { .. } => true,
             UndoOutcome::Gone { .. } => !setting.setting.is_of_process(),
@@ -70,8 +70,11 @@ pub fn undo<T: ChangeTarget>(
     let tune = choose(writer, id)?;
     let boot = target.boot().ok();
     TuneNamespace::of(target.host(), &tune.begun).must_not_be_elsewhere(tune.begun.tune)?;
-    let records: Vec<JournalRecord> =
-        tune.tracked.iter().flat_map(|held| undo_room(tune.begun.tune, &held.setting, &held.first)).collect();
+    let records: Vec<JournalRecord> = tune
+        .tracked
+        .iter()
+        .flat_map(|tracked| undo_room(tune.begun.tune, &tracked.setting, &tracked.original))
+        .collect();
     writer.reserve(&records)?;
     let mut undoing = UndoRun {
         id: tune.begun.tune,
@@ -108,15 +111,16 @@ fn choose(writer: &JournalWriter, id: Option<u64>) -> Result<RecordedTune, TuneE
 
 /// The settings to restore, in reverse order of their first changes.
 fn in_order(tune: &RecordedTune) -> Vec<Setting> {
-    let position = |setting: &Setting| tune.tracked.iter().position(|held| held.setting == *setting);
-    let to_do = |(at, held): &(usize, &TrackedSetting)| {
+    let position = |setting: &Setting| tune.tracked.iter().position(|tracked| tracked.setting == *setting);
+    let to_do = |(at, tracked): &(usize, &TrackedSetting)| {
         // A setting that a change created disappears with it.
-        let came_with_it = held.depends_on.iter().any(|with| position(with).is_some_and(|with| with < *at));
-        held.is_to_undo(tune) && (held.wanted.is_some() || !came_with_it)
+        let came_with_it =
+            tracked.depends_on.iter().any(|with| position(with).is_some_and(|with| with < *at));
+        tracked.is_to_undo(tune) && (tracked.wanted.is_some() || !came_with_it)
     };
     let mut order: Vec<_> = tune.tracked.iter().enumerate().filter(to_do).collect();
     order.reverse();
-    order.into_iter().map(|(_, held)| held.setting.clone()).collect()
+    order.into_iter().map(|(_, tracked)| tracked.setting.clone()).collect()
 }
 
 struct UndoRun<'a, T> {
@@ -134,18 +138,19 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     /// Records the values that other programs set, before undoing a change of channels resets them.
     fn keep_what_others_set(&mut self) -> Result<(), JournalError> {
         for setting in self.order.clone() {
-            let Some(held) = self.tracked(&setting).filter(|held| !held.depends_on.is_empty()).cloned()
+            let Some(tracked) =
+                self.tracked(&setting).filter(|tracked| !tracked.depends_on.is_empty()).cloned()
             else {
                 continue;
             };
             let now = self.places.find(&setting).ok().and_then(|setting| self.target.read(&setting).ok());
-            if let (Some(UndoOutcome::Drift { .. }), Some(now)) = (&held.outcome, &now) {
+            if let (Some(UndoOutcome::Drift { .. }), Some(now)) = (&tracked.outcome, &now) {
                 self.kept.push((setting.clone(), now.clone()));
                 continue;
             }
-            let Some(now) = now.filter(|now| self.is_drift(&held, now)) else { continue };
+            let Some(now) = now.filter(|now| self.is_drift(&tracked, now)) else { continue };
             self.kept.push((setting.clone(), now.clone()));
-            self.finish(&held, UndoOutcome::Drift { found: now })?;
+            self.finish(&tracked, UndoOutcome::Drift { found: now })?;
         }
         Ok(())
     }
@@ -156,9 +161,9 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     fn make_fit(&mut self, setting: &Setting) -> Result<(), JournalError> {
         let Setting::Channels { interface } = setting else { return Ok(()) };
         let table = Setting::RssTable { interface: interface.clone() };
-        let first = self.tracked(setting).map(|held| held.first.clone());
+        let original = self.tracked(setting).map(|tracked| tracked.original.clone());
         let now = self.places.find(setting).ok().and_then(|here| self.target.read(&here).ok());
-        let shrinks = receive_channels(first.as_ref()) < receive_channels(now.as_ref());
+        let shrinks = receive_channels(original.as_ref()) < receive_channels(now.as_ref());
         let is_kept = self.kept.iter().any(|(kept, _)| *kept == table);
         if shrinks && !is_kept && self.tracked(&table).is_some() {
             self.put_back(&table)?;
@@ -169,12 +174,12 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     /// Reports the settings that an earlier, killed undo skipped.
     fn tell_what_was_left_before(&mut self) {
         let Some(tune) = self.writer.tune(self.id).cloned() else { return };
-        for held in &tune.tracked {
-            let is_told = self.settings.iter().any(|told| told.setting == held.setting);
+        for tracked in &tune.tracked {
+            let is_told = self.settings.iter().any(|told| told.setting == tracked.setting);
             if let (Some(outcome @ (UndoOutcome::Drift { .. } | UndoOutcome::Gone { .. })), false) =
-                (&held.outcome, is_told)
+                (&tracked.outcome, is_told)
             {
-                self.tell(held, outcome.clone());
+                self.tell(tracked, outcome.clone());
             }
         }
     }
@@ -182,13 +187,13 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     /// Threads that started later inherited the CPUs of their parents. They are not journalled: a
     /// repeated undo finds them again.
     fn restore_inherited(&mut self, tune: &RecordedTune) {
-        for (setting, first) in super::inherited::inherited(self.target.host(), tune) {
-            let outcome = match self.target.write(&setting, &first) {
+        for (setting, original) in super::inherited::inherited(self.target.host(), tune) {
+            let outcome = match self.target.write(&setting, &original) {
                 Ok(()) => UndoOutcome::Restored,
                 Err(error) => failure(&error, None),
             };
             let name = setting.to_string();
-            self.settings.push(UndoneSetting { setting, name, renamed_from: None, first, outcome });
+            self.settings.push(UndoneSetting { setting, name, renamed_from: None, original, outcome });
         }
     }
 
@@ -196,19 +201,20 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     /// stays open.
     fn look_again(&mut self) -> Result<(), JournalError> {
         for setting in self.order.clone() {
-            let Some(held) = self.tracked(&setting).filter(|held| !held.depends_on.is_empty()).cloned()
+            let Some(tracked) =
+                self.tracked(&setting).filter(|tracked| !tracked.depends_on.is_empty()).cloned()
             else {
                 continue;
             };
             let is_kept = self.kept.iter().any(|(kept, _)| *kept == setting);
-            if is_kept || !held.outcome.as_ref().is_none_or(UndoOutcome::is_back) {
+            if is_kept || !tracked.outcome.as_ref().is_none_or(UndoOutcome::is_back) {
                 continue;
             }
             let Ok(here) = self.places.find(&setting) else { continue };
             if let Ok(now) = self.target.read(&here)
-                && !setting.same(&held.first, &now)
+                && !setting.same(&tracked.original, &now)
             {
-                self.restore(&held, &here, now)?;
+                self.restore(&tracked, &here, now)?;
             }
         }
         Ok(())
@@ -218,47 +224,47 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         if let Some((_, value)) = self.kept.iter().find(|(kept, _)| kept == setting) {
             return self.put_others_back(setting, value);
         }
-        let Some(held) = self.tracked(setting).cloned() else { return Ok(()) };
+        let Some(tracked) = self.tracked(setting).cloned() else { return Ok(()) };
         let here = match self.places.find(setting) {
             Ok(here) => here,
-            Err(why) => return self.finish(&held, UndoOutcome::Gone { why }),
+            Err(why) => return self.finish(&tracked, UndoOutcome::Gone { why }),
         };
         let now = match self.target.read(&here) {
             Ok(now) => now,
-            Err(error) => return self.finish(&held, failure(&error, None)),
+            Err(error) => return self.finish(&tracked, failure(&error, None)),
         };
-        if let Some(by) = self.covered(&held, &now) {
-            return self.finish(&held, UndoOutcome::Covered { by });
+        if let Some(by) = self.covered(&tracked, &now) {
+            return self.finish(&tracked, UndoOutcome::Covered { by });
         }
-        if now == held.first {
-            return self.finish(&held, UndoOutcome::Already);
+        if now == tracked.original {
+            return self.finish(&tracked, UndoOutcome::Already);
         }
-        if self.is_drift(&held, &now) {
-            return self.finish(&held, UndoOutcome::Drift { found: now });
+        if self.is_drift(&tracked, &now) {
+            return self.finish(&tracked, UndoOutcome::Drift { found: now });
         }
-        if !held.expects(&now) {
-            return self.finish(&held, UndoOutcome::Already);
+        if !tracked.expects(&now) {
+            return self.finish(&tracked, UndoOutcome::Already);
         }
-        self.restore(&held, &here, now)
+        self.restore(&tracked, &here, now)
     }
 
     fn restore(
         &mut self,
-        held: &TrackedSetting,
+        tracked: &TrackedSetting,
         here: &Setting,
         now: SettingValue,
     ) -> Result<(), JournalError> {
         self.writer.append(JournalRecord::UndoIntent {
             tune: self.id,
-            setting: held.setting.clone(),
+            setting: tracked.setting.clone(),
             from: now,
-            to: held.first.clone(),
+            to: tracked.original.clone(),
         })?;
-        let outcome = match self.target.write(here, &held.first) {
+        let outcome = match self.target.write(here, &tracked.original) {
             Ok(()) => UndoOutcome::Restored,
             Err(error) => failure(&error, self.target.read(here).ok()),
         };
-        self.finish(held, outcome)
+        self.finish(tracked, outcome)
     }
 
     /// Writes a value of another program again after the undo of a change reset it.
@@ -273,16 +279,18 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     }
 
     /// Whether another program set it: the value is neither the original nor the tune's.
-    fn is_drift(&self, held: &TrackedSetting, now: &SettingValue) -> bool {
-        !held.expects(now) && !held.setting.same(&held.first, now) && self.covered(held, now).is_none()
+    fn is_drift(&self, tracked: &TrackedSetting, now: &SettingValue) -> bool {
+        !tracked.expects(now)
+            && !tracked.setting.same(&tracked.original, now)
+            && self.covered(tracked, now).is_none()
     }
 
     /// The first later tune that changed the setting, if a later tune set the current value.
-    fn covered(&self, held: &TrackedSetting, now: &SettingValue) -> Option<u64> {
+    fn covered(&self, tracked: &TrackedSetting, now: &SettingValue) -> Option<u64> {
         let tunes = self.writer.tunes();
-        later_holder(tunes, self.id, &held.setting, now)?;
+        later_holder(tunes, self.id, &tracked.setting, now)?;
         let changed =
-            |later: &&RecordedTune| later.begun.tune > self.id && holds(later, &held.setting).is_some();
+            |later: &&RecordedTune| later.begun.tune > self.id && holds(later, &tracked.setting).is_some();
         tunes.iter().find(changed).map(|later| later.begun.tune)
     }
 
@@ -290,24 +298,28 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         self.writer.tune(self.id)?.tracked(setting)
     }
 
-    fn finish(&mut self, held: &TrackedSetting, outcome: UndoOutcome) -> Result<(), JournalError> {
+    fn finish(&mut self, tracked: &TrackedSetting, outcome: UndoOutcome) -> Result<(), JournalError> {
         // A setting that was only reset and is back by itself needs no record.
-        if held.wanted.is_none() && outcome == UndoOutcome::Already {
+        if tracked.wanted.is_none() && outcome == UndoOutcome::Already {
             return Ok(());
         }
-        self.tell(held, outcome.clone());
-        self.writer.append(JournalRecord::UndoDone { tune: self.id, setting: held.setting.clone(), outcome })
+        self.tell(tracked, outcome.clone());
+        self.writer.append(JournalRecord::UndoDone {
+            tune: self.id,
+            setting: tracked.setting.clone(),
+            outcome,
+        })
     }
 
-    fn tell(&mut self, held: &TrackedSetting, outcome: UndoOutcome) {
-        let here = self.places.find(&held.setting).unwrap_or_else(|_| held.setting.clone());
-        let renamed = here != held.setting;
-        self.settings.retain(|told| told.setting != held.setting);
+    fn tell(&mut self, tracked: &TrackedSetting, outcome: UndoOutcome) {
+        let here = self.places.find(&tracked.setting).unwrap_or_else(|_| tracked.setting.clone());
+        let renamed = here != tracked.setting;
+        self.settings.retain(|told| told.setting != tracked.setting);
         self.settings.push(UndoneSetting {
-            setting: held.setting.clone(),
+            setting: tracked.setting.clone(),
             name: here.to_string(),
-            renamed_from: renamed.then(|| self.places.name_before(&held.setting)).flatten(),
-            first: held.first.clone(),
+            renamed_from: renamed.then(|| self.places.name_before(&tracked.setting)).flatten(),
+            original: tracked.original.clone(),
             outcome,
         });
     }
@@ -327,14 +339,14 @@ pub(crate) fn later_holder(
     setting: &Setting,
     now: &SettingValue,
 ) -> Option<u64> {
-    let as_left = |later: &&RecordedTune| holds(later, setting).is_some_and(|held| held.expects(now));
+    let as_left = |later: &&RecordedTune| holds(later, setting).is_some_and(|tracked| tracked.expects(now));
     tunes.iter().rev().take_while(|later| later.begun.tune > tune).find(as_left).map(|later| later.begun.tune)
 }
 
 /// The setting, if a tune in effect changed it.
 fn holds<'a>(tune: &'a RecordedTune, setting: &Setting) -> Option<&'a TrackedSetting> {
-    let held = tune.tracked(setting).filter(|_| tune.is_open())?;
-    (held.wanted.is_some() && held.is_in_effect()).then_some(held)
+    let tracked = tune.tracked(setting).filter(|_| tune.is_open())?;
+    (tracked.wanted.is_some() && tracked.is_in_effect()).then_some(tracked)
 }
 
 fn failure(error: &SettingError, found: Option<SettingValue>) -> UndoOutcome {

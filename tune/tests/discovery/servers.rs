@@ -75,10 +75,10 @@ fn both_servers_of_nsd_are_seen_with_their_sockets() {
     }
 
     let asked = scene.observe_asked(&on_port(5300), look(500, true), address, QUERY);
-    match &asked.landings {
-        Known::Value(landings) => {
-            assert!(!landings.read.is_empty(), "{asked:#?}");
-            let read: BTreeSet<u32> = landings.read.iter().map(|landing| landing.pid).collect();
+    match &asked.delivery {
+        Known::Value(delivery) => {
+            assert!(!delivery.read.is_empty(), "{asked:#?}");
+            let read: BTreeSet<u32> = delivery.read.iter().map(|item| item.pid).collect();
             let seen = asked.readers.iter().filter(|reader| reader.seen == ReaderEvidence::Reading);
             assert_eq!(seen.map(|reader| reader.pid).collect::<BTreeSet<_>>(), read);
         }
@@ -111,7 +111,7 @@ fn chronyd_is_seen_with_its_one_socket() {
     assert_eq!(reader.sockets.len(), server.groups.len());
 
     let asked = scene.observe_asked(&on_port(1230), look(400, true), address, &request);
-    match &asked.landings {
+    match &asked.delivery {
         Known::Value(_) => assert_eq!(asked.readers[0].seen, ReaderEvidence::Reading, "{asked:#?}"),
         Known::Unknown { why } => skip(test, format_args!("where datagrams land: {why}")),
     }

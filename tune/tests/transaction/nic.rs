@@ -182,7 +182,7 @@ fn channels_and_an_administrators_table_come_back_in_the_order_that_the_kernel_t
     assert_eq!(before, ("combined 2".to_owned(), WEIGHTS.to_owned()));
     nic.raise(&scratch);
     let undone = undo(&mut scratch.lock(), &nic, None, Asked).expect("undone");
-    assert!(!undone.has_failures() && !undone.has_left(), "{undone:#?}");
+    assert!(!undone.has_failures() && !undone.has_skipped(), "{undone:#?}");
     assert_eq!(nic.both(), before);
     let told = |wanted: Setting| undone.settings.iter().filter(|told| told.setting == wanted).count();
     assert_eq!((told(channels("eth0")), told(table("eth0"))), (1, 1), "each is told once");
@@ -203,7 +203,7 @@ fn a_tune_stays_open_until_what_a_later_step_resets_is_back_too() {
     let recovered = Nic::with_weights();
     recovered.host.write(CHANNELS, r#"{ "combined": 4, "combined_max": 4 }"#).expect("set");
     let undone = undo(&mut scratch.lock(), &recovered, None, Asked).expect("undone");
-    assert!(!undone.has_failures() && !undone.has_left(), "{undone:#?}");
+    assert!(!undone.has_failures() && !undone.has_skipped(), "{undone:#?}");
     assert_eq!(recovered.both(), before);
     assert!(status(&scratch, &recovered).tunes.is_empty());
 }
@@ -232,7 +232,7 @@ fn a_table_that_was_back_before_the_channels_is_put_back_again_after_them() {
     }
     table("eth0").write(&nic.host, &value(WEIGHTS)).expect("as that undo left it");
     let undone = undo(&mut scratch.lock(), &nic, None, Asked).expect("undone");
-    assert!(!undone.has_failures() && !undone.has_left(), "{undone:#?}");
+    assert!(!undone.has_failures() && !undone.has_skipped(), "{undone:#?}");
     assert_eq!(nic.both(), ("combined 2".to_owned(), WEIGHTS.to_owned()));
 }
 

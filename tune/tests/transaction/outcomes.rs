@@ -54,7 +54,7 @@ fn a_refused_write_is_told_in_the_hosts_words_and_leaves_what_was() {
         assert_eq!(status.tunes[0].settings[0].state, SettingState::InEffect);
         assert_eq!(status.tunes[0].settings[1].state, SettingState::NotMade { why: Some(why) });
         let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-        assert!(!undone.has_failures() && !undone.has_left());
+        assert!(!undone.has_failures() && !undone.has_skipped());
         assert_eq!(fake.now(&setting(0)), "0");
     }
 }
@@ -115,11 +115,11 @@ fn drift_is_told_by_status_and_survives_undo() {
     assert_eq!(status.tunes[0].settings[1].state, SettingState::Drifted);
     assert_eq!(status.tunes[0].settings[1].now, Some(value("8")));
     let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-    assert!(undone.has_left());
+    assert!(undone.has_skipped());
     assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "8".to_owned()));
     let history = TuneHistory::of(&scratch.store().read().expect("read"));
     let undo = history.tunes[0].undo.expect("undone");
-    assert_eq!((undo.left, undo.refused, undo.complete), (1, 0, true));
+    assert_eq!((undo.skipped, undo.refused, undo.complete), (1, 0, true));
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_reopened_tune_is_undone_to_what_it_first_was() {
     let status = status(&scratch, &fake);
     assert!(!status.needs_attention() && status.tunes.len() == 1, "{status:?}");
     let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-    assert!(!undone.has_left() && !undone.has_failures());
+    assert!(!undone.has_skipped() && !undone.has_failures());
     assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "0".to_owned()));
     let error = TuneTransaction::reopen(&mut scratch.lock(), &fake, 1, &plan(2)).expect_err("it is undone");
     assert!(matches!(error, TuneError::UndoneAlready { tune: 1 }));

@@ -54,8 +54,8 @@ linerate doctor --fail-on high --json /tmp/doctor.json || [ $? = 1 ] || fail "do
 say "tune, and have it last"
 cat >/tmp/plan.json <<'PLAN'
 {
-  "schema": "linerate.plan/1", "version": "0.1.0", "goal": "trial", "devices": [], "cpus": [], "layouts": [],
-  "agreements": [], "left": [],
+  "schema": "linerate.plan/2", "version": "0.1.0", "goal": "trial", "devices": [], "cpus": [], "layouts": [],
+  "exclusions": [], "skipped": [],
   "changes": [
     {"setting": {"sysctl": "net.ipv4.ip_default_ttl"}, "from": "64", "to": "63", "why": "a trial", "findings": [],
      "effect": null, "source": null, "risk": null, "interrupts": "nothing", "claims": []}

@@ -105,9 +105,9 @@ fn plan(
     let held = list("held_back");
     let profile = TuneProfile::named(plan["goal"].as_str().unwrap_or_default())?;
     let read = |change| GuestChange::read(change, &profile);
-    let changes = list("agreements").iter().chain(&list("changes")).map(read).collect();
+    let changes = list("exclusions").iter().chain(&list("changes")).map(read).collect();
     let named = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let left: Vec<String> = list("left").iter().map(|left| named(left, "finding")).collect();
+    let left: Vec<String> = list("skipped").iter().map(|left| named(left, "finding")).collect();
     let held: Vec<String> =
         held.iter().map(|held| format!("(held back until {})", named(held, "until_fixed"))).collect();
     Ok((changes, [left, held].concat().join(" ")))

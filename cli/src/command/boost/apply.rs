@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use linerate_host::landing::FlowWatch;
+use linerate_host::delivery::FlowWatch;
 use linerate_host::{Host, Known, PacketPath, Scope};
 use linerate_tune::boost::answers;
 use linerate_tune::boost::discovery::{ObservationOptions, ObservedServer};
@@ -41,7 +41,7 @@ const SOON: Duration = Duration::from_millis(500);
 const RESTART: Duration = Duration::from_secs(1);
 
 struct BoostRun {
-    asked: BoostTargetArgs,
+    target: BoostTargetArgs,
     making: BoostApplyArgs,
     choice: BoostChoice,
     host: Host,
@@ -57,16 +57,16 @@ struct BoostResult<'a> {
     flows: Option<FlowWatch>,
 }
 
-pub(super) fn run(asked: BoostTargetArgs, making: BoostApplyArgs) -> Result<ExitCode> {
-    asked.wanted()?;
+pub(super) fn run(target: BoostTargetArgs, making: BoostApplyArgs) -> Result<ExitCode> {
+    target.wanted()?;
     must_be_root("apply")?;
-    making.agreement.check()?;
+    making.consent.check()?;
     making.measuring.check()?;
-    let json = OutputTarget::from_option(asked.json.as_deref())?;
+    let json = OutputTarget::from_option(target.json.as_deref())?;
     let host = Host::live().gently();
     let applying = BoostRun {
-        choice: asked.choice(),
-        asked,
+        choice: target.choice(),
+        target,
         making,
         host,
         interrupt: InterruptFlag::install_ignoring_hangup()?,
@@ -86,11 +86,11 @@ pub(super) fn must_be_root(verb: &str) -> Result<()> {
 
 impl BoostRun {
     fn run(mut self) -> Result<ExitCode> {
-        let store = self.asked.place.store();
-        must_be_free(&store, &self.host, &self.asked.place, false)?;
+        let store = self.target.state_dir.store();
+        must_be_free(&store, &self.host, &self.target.state_dir, false)?;
         // The load starts first, because the server is observed under load.
         let load = self.making.measuring.generate(&self.interrupt)?;
-        let sighted = sighting::look(&self.host, &self.asked, &self.interrupt)?;
+        let sighted = sighting::look(&self.host, &self.target, &self.interrupt)?;
         if sighted.report.boost.plan.changes.is_empty() {
             return self.nothing_to_do(&sighted);
         }
@@ -102,7 +102,7 @@ impl BoostRun {
         }
         self.show(&sighted)?;
         let question = format!("{}?", view::boost::change_summary(&sighted.report.boost));
-        if self.interrupt.is_raised() || !self.making.agreement.given(&question, &self.interrupt)? {
+        if self.interrupt.is_raised() || !self.making.consent.given(&question, &self.interrupt)? {
             tell("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
@@ -127,7 +127,7 @@ impl BoostRun {
     }
 
     fn show(&self, sighted: &DiscoveredServer) -> Result<()> {
-        let document = view::boost::plan(&self.envelope(sighted), self.asked.full);
+        let document = view::boost::plan(&self.envelope(sighted), self.target.full);
         let text = |style| text::text(&document, style);
         if self.json == Some(OutputTarget::Stdout) {
             tell(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
@@ -167,7 +167,7 @@ impl BoostRun {
             let verdict = Document { verdict: document.verdict, ..Document::default() };
             output::print_if_read(&text::text(&verdict, TextStyle::stdout()))?;
         }
-        match boosts::latest(&self.asked.place.store().read()?, &self.asked) {
+        match boosts::latest(&self.target.state_dir.store().read()?, &self.target) {
             Some(tune) if self.making.watch => self.watch(tune, &sighted.report.server)?,
             None if self.making.watch => bail!("there is no boost in effect to watch"),
             _ => {}
@@ -179,7 +179,7 @@ impl BoostRun {
         let plan = &sighted.report.boost.plan;
         let until = self.making.lasting.until();
         let mut flows = self.watch_flows(&sighted.report.server)?;
-        let store = self.asked.place.store();
+        let store = self.target.state_dir.store();
         let mut writer = store.lock()?;
         boosts::close_ended(&mut writer, &self.host, &sighted.report.server)?;
         let begin = TuneStart {
@@ -198,7 +198,7 @@ impl BoostRun {
         };
         let tune = transaction.id();
         // The guard runs before the first change, so that no unconfirmed change can stay.
-        let guard = match until.map(|_| confirm::start_guard(&self.asked.place, tune)).transpose() {
+        let guard = match until.map(|_| confirm::start_guard(&self.target.state_dir, tune)).transpose() {
             Ok(guard) => guard,
             Err(error) => {
                 transaction.end(Some("its guard did not start".to_owned()))?;
@@ -220,8 +220,8 @@ impl BoostRun {
         // Counts are useless if before and after cannot be separated.
         flows = flows.and_then(|mut flows| flows.changed().ok().map(|()| flows));
         let broke_off = ended.map_err(|error| {
-            let place = &self.asked.place;
-            anyhow::anyhow!("tune {tune} stopped: {error}: {}", place.after_a_stop(tune))
+            let state_dir = &self.target.state_dir;
+            anyhow::anyhow!("tune {tune} stopped: {error}: {}", state_dir.after_a_stop(tune))
         })?;
         Ok(BoostResult { tune, carrying, broke_off, flows })
     }
@@ -232,10 +232,10 @@ impl BoostRun {
         server: &ObservedServer,
         load: Option<&'a GeneratedLoad>,
     ) -> Result<Result<StartedMeasurement<'a>, String>> {
-        if !self.asked.look().datagrams {
+        if !self.target.look().datagrams {
             return self.making.measuring.without("--no-datagrams");
         }
-        let scope = Scope { interfaces: self.asked.interfaces().to_vec(), ..Scope::default() };
+        let scope = Scope { interfaces: self.target.interfaces().to_vec(), ..Scope::default() };
         let pids = server.processes.iter().map(|process| process.pid).collect();
         let service = MeasuredService { ports: server.udp_ports(), pids };
         let path = PacketPath::observe(&self.host, &scope);
@@ -268,7 +268,7 @@ impl BoostRun {
                 return Ok(Known::unknown("the changes could not be made again"));
             }
         }
-        Ok(Known::Value(measuring.finish(&self.asked.place.store(), made.tune)?))
+        Ok(Known::Value(measuring.finish(&self.target.state_dir.store(), made.tune)?))
     }
 
     /// Observes again, undoes a harmful boost, measures a harmless one, and prints the outcome.
@@ -281,13 +281,13 @@ impl BoostRun {
     ) -> Result<(ExitCode, bool)> {
         let clients = || made.flows.as_ref()?.read().ok();
         // A short observation first: clients lack replies until harm is detected.
-        let mut again = self.look_again(SOON.min(self.asked.look().duration));
+        let mut again = self.look_again(SOON.min(self.target.look().duration));
         let mut flows = clients();
         let BoostPlanReport { server, boost, .. } = &sighted.report;
         let is_harm =
             |now: &ObservedServer| answers::harm(&boost.places, server, now, flows.as_ref()).is_some();
         if !again.value().is_some_and(is_harm) {
-            again = self.look_again(self.asked.look().duration);
+            again = self.look_again(self.target.look().duration);
             flows = clients();
         }
         let both = (server, &again);
@@ -299,7 +299,7 @@ impl BoostRun {
                 let options = &self.making.measuring;
                 let measured = measurement.value();
                 let is_worse = measured
-                    .map(|measured| options.is_to_be_undone(measured, self.making.agreement, &self.interrupt))
+                    .map(|measured| options.is_to_be_undone(measured, self.making.consent, &self.interrupt))
                     .transpose()?;
                 (measurement, is_worse == Some(true))
             }
@@ -316,16 +316,16 @@ impl BoostRun {
             target.write_json(&envelope)?;
         }
         if self.json != Some(OutputTarget::Stdout) {
-            let document = view::boost::apply(&envelope, &|verb| self.asked.place.command(verb));
+            let document = view::boost::apply(&envelope, &|verb| self.target.state_dir.command(verb));
             let mut printed = text::text(&document, TextStyle::stdout());
             if let Some(undone) = &undone {
                 let envelope = Envelope::new(envelope.host, None, undone.clone());
-                let document = view::tune::undo(&envelope, self.asked.full);
+                let document = view::tune::undo(&envelope, self.target.full);
                 printed.push_str(&text::text(&document, TextStyle::stdout()));
             }
             output::print_if_read(&printed)?;
         }
-        let is_left = |undone: &UndoReport| undone.has_failures() || undone.has_left();
+        let is_left = |undone: &UndoReport| undone.has_failures() || undone.has_skipped();
         let stays = undone.is_none();
         let status = match (&made.broke_off, failed) {
             (Some(_), _) => ExitCode::from(2),
@@ -337,7 +337,7 @@ impl BoostRun {
 
     /// Observes for a moment which clients get replies before the changes.
     fn watch_flows(&self, server: &ObservedServer) -> Result<Option<FlowWatch>> {
-        let look = self.asked.look();
+        let look = self.target.look();
         let flows =
             look.datagrams.then(|| FlowWatch::start(&self.host, &server.udp_ports(), None).ok()).flatten();
         if flows.is_some() {
@@ -347,15 +347,15 @@ impl BoostRun {
     }
 
     fn undo(&self, tune: u64, why: UndoReason) -> Result<UndoReport> {
-        let mut writer = self.asked.place.store().lock()?;
+        let mut writer = self.target.state_dir.store().lock()?;
         Ok(transaction::undo(&mut writer, &self.host, Some(tune), why)?)
     }
 
     fn look_again(&self, duration: Duration) -> Known<ObservedServer> {
-        let look = ObservationOptions { duration, ..self.asked.look() };
+        let look = ObservationOptions { duration, ..self.target.look() };
         let stop = || self.interrupt.is_raised();
         let seen = self
-            .asked
+            .target
             .wanted()
             .and_then(|wanted| Ok(ObservedServer::observe(&self.host, &wanted, look, &stop)?));
         match seen {
@@ -395,12 +395,12 @@ impl BoostRun {
 
     /// Waits for confirmation. Returns a status if the boost was undone meanwhile.
     fn await_answer(&self, tune: u64, deadline: u64) -> Result<Option<ExitCode>> {
-        let store = self.asked.place.store();
+        let store = self.target.state_dir.store();
         match confirm::wait(&store, &self.host, tune, deadline, &self.interrupt)? {
             ConfirmationAnswer::Confirmed => tell(&format!("Tune {tune} is confirmed and stays.\n")),
             ConfirmationAnswer::Open => {}
             ConfirmationAnswer::Undone => {
-                let history = self.asked.place.command("history");
+                let history = self.target.state_dir.command("history");
                 tell(&format!("Tune {tune} is undone: {history} has the reason.\n"));
                 return Ok(Some(ExitCode::from(1)));
             }
@@ -411,10 +411,10 @@ impl BoostRun {
     /// Watches, and boosts the server again after a restart.
     fn watch(&mut self, mut tune: u64, server: &ObservedServer) -> Result<()> {
         let server = KnownServer::of(&self.host, server);
-        while watching::watch(&self.host, &self.asked, tune, &self.choice, &self.interrupt)?
+        while watching::watch(&self.host, &self.target, tune, &self.choice, &self.interrupt)?
             == WatchOutcome::Ended
         {
-            self.asked.look_for(server.port());
+            self.target.look_for(server.port());
             tell(&format!(
                 "The server has ended; waiting for it to start again on port {} (Ctrl-C ends that).\n",
                 server.port()
@@ -435,8 +435,8 @@ impl BoostRun {
     fn await_restart(&self, server: &KnownServer) -> Result<Option<DiscoveredServer>> {
         let mut told = None;
         while !self.interrupt.is_raised() {
-            if server.is_there(&self.host, &self.asked) {
-                let sighted = sighting::look(&self.host, &self.asked, &self.interrupt);
+            if server.is_there(&self.host, &self.target) {
+                let sighted = sighting::look(&self.host, &self.target, &self.interrupt);
                 match sighted {
                     Ok(sighted) if !sighted.report.boost.plan.changes.is_empty() => return Ok(Some(sighted)),
                     Ok(sighted) => {

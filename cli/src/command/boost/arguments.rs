@@ -38,7 +38,7 @@ pub(super) struct BoostTargetArgs {
     #[arg(short = 'j', long, value_name = "FILE")]
     pub(super) json: Option<String>,
     #[command(flatten)]
-    pub(super) place: StateDirArgs,
+    pub(super) state_dir: StateDirArgs,
 }
 
 /// Options that restrict or extend steering and pinning.
@@ -73,7 +73,7 @@ struct BoostExtraArgs {
 #[derive(Debug, Args)]
 pub(super) struct BoostApplyArgs {
     #[command(flatten)]
-    pub(super) agreement: ConsentMode,
+    pub(super) consent: ConsentMode,
     /// apply: keep running and adjust the boost when workers end or start; the boost stays when
     /// this ends
     #[arg(long)]

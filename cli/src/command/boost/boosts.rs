@@ -17,8 +17,8 @@ use crate::command::tune::apply::runner::tell;
 const GOAL: &str = "boost";
 
 /// Whether the tune is a boost of the requested server, or of any server if none is requested.
-pub(super) fn is_meant(tune: &RecordedTune, asked: &BoostTargetArgs) -> bool {
-    let (port, pid) = (asked.port, asked.pid);
+pub(super) fn is_meant(tune: &RecordedTune, target: &BoostTargetArgs) -> bool {
+    let (port, pid) = (target.port, target.pid);
     is_boost(&tune.begun.goal)
         && port.is_none_or(|port| is_on(tune, port))
         && pid.is_none_or(|pid| {
@@ -32,9 +32,9 @@ pub(super) fn is_boost(goal: &str) -> bool {
 }
 
 /// The number of the latest boost of the requested server that is in effect.
-pub(super) fn latest(journal: &Journal, asked: &BoostTargetArgs) -> Option<u64> {
+pub(super) fn latest(journal: &Journal, target: &BoostTargetArgs) -> Option<u64> {
     let tunes = journal.tunes();
-    tunes.iter().rev().find(|tune| tune.is_open() && is_meant(tune, asked)).map(|tune| tune.begun.tune)
+    tunes.iter().rev().find(|tune| tune.is_open() && is_meant(tune, target)).map(|tune| tune.begun.tune)
 }
 
 /// The port of the boosted server: the port of a steered group, otherwise the last word of the

@@ -17,23 +17,23 @@ use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view;
 
-pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
-    let json = OutputTarget::from_option(asked.json.as_deref())?;
+pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
+    let json = OutputTarget::from_option(target.json.as_deref())?;
     // Stays in effect until the process ends, because its end also takes some milliseconds of CPU
     // time.
     std::mem::forget(BackgroundThread::enter());
     let host = Host::live().gently();
-    let sighted = sighting::look(&host, asked, &InterruptFlag::install()?)?;
+    let sighted = sighting::look(&host, target, &InterruptFlag::install()?)?;
     let envelope = sighted.envelope(HostSummary::observe(&host));
     if let Some(target) = &json {
         target.write_json(&envelope)?;
     }
     if json != Some(OutputTarget::Stdout) {
-        let mut document = view::boost::plan(&envelope, asked.full);
+        let mut document = view::boost::plan(&envelope, target.full);
         let BoostPlanReport { server, boost, .. } = &envelope.result;
         if !boost.plan.changes.is_empty() {
             let refused = answers::too_few_to_judge(server, &boost.plan);
-            let text = match refused.filter(|_| !asked.choice().anyway) {
+            let text = match refused.filter(|_| !target.choice().anyway) {
                 Some(why) => format!("Nothing was changed, and apply refuses for now: {why}."),
                 None => "Nothing was changed. To make these changes: the same command with apply.".to_owned(),
             };

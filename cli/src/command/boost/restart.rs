@@ -29,9 +29,9 @@ impl KnownServer {
     }
 
     /// Whether a server of the same unit or program is on its port.
-    pub(super) fn is_there(&self, host: &Host, asked: &BoostTargetArgs) -> bool {
+    pub(super) fn is_there(&self, host: &Host, target: &BoostTargetArgs) -> bool {
         let glance = ObservationOptions { duration: Duration::ZERO, datagrams: false };
-        let found = asked
+        let found = target
             .wanted()
             .ok()
             .and_then(|wanted| ObservedServer::observe(host, &wanted, glance, &|| false).ok());

@@ -29,13 +29,13 @@ impl DiscoveredServer {
 /// Observes the server and plans. Changes nothing.
 pub(super) fn look(
     host: &Host,
-    asked: &BoostTargetArgs,
+    target: &BoostTargetArgs,
     interrupt: &InterruptFlag,
 ) -> Result<DiscoveredServer> {
-    let (wanted, choice) = (asked.wanted()?, asked.choice());
-    let line = WaitingLine::show(&wanted, asked.look());
+    let (wanted, choice) = (target.wanted()?, target.choice());
+    let line = WaitingLine::show(&wanted, target.look());
     let started_unix_seconds = origin::unix_seconds();
-    let (server, path) = ObservedServer::observe(host, &wanted, asked.look(), &|| interrupt.is_raised())?;
+    let (server, path) = ObservedServer::observe(host, &wanted, target.look(), &|| interrupt.is_raised())?;
     drop(line);
     let mut boost = plan::make(&server, &path, &choice);
     boost.plan.read_unix_seconds = started_unix_seconds;

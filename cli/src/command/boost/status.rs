@@ -23,15 +23,15 @@ use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view;
 
-pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
-    let json = OutputTarget::from_option(asked.json.as_deref())?;
+pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
+    let json = OutputTarget::from_option(target.json.as_deref())?;
     let (host, interrupt) = (Host::live().gently(), InterruptFlag::install()?);
-    let journal = asked.place.existing()?.read()?;
+    let journal = target.state_dir.existing()?.read()?;
     let JournalStatus { journal: file, trouble, holder, tunes, .. } = JournalStatus::of(&journal, &host);
-    let meant = |status: &TuneStatus| is_meant(&journal, status.tune, asked);
-    let looking = BoostStatusReader { host: &host, journal: &journal, asked, interrupt: &interrupt };
+    let meant = |status: &TuneStatus| is_meant(&journal, status.tune, target);
+    let looking = BoostStatusReader { host: &host, journal: &journal, target, interrupt: &interrupt };
     let boosts = tunes.into_iter().filter(meant).map(|tune| looking.boost(tune)).collect();
-    let replicas = ReplicaSetState::observe_all(&host, asked.port).into();
+    let replicas = ReplicaSetState::observe_all(&host, target.port).into();
     let report = BoostStatusReport { journal: file, trouble, holder, boosts, replicas };
     let attention = report.needs_attention();
     let envelope = Envelope::new(HostSummary::observe(&host), origin::unix_seconds(), report);
@@ -39,21 +39,21 @@ pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
         target.write_json(&envelope)?;
     }
     if json != Some(OutputTarget::Stdout) {
-        let document = view::boost::status(&envelope, &|verb| asked.place.command(verb), asked.full);
+        let document = view::boost::status(&envelope, &|verb| target.state_dir.command(verb), target.full);
         output::print(&text::text(&document, TextStyle::stdout()))?;
     }
     Ok(ExitCode::from(u8::from(attention)))
 }
 
-fn is_meant(journal: &Journal, number: u64, asked: &BoostTargetArgs) -> bool {
+fn is_meant(journal: &Journal, number: u64, target: &BoostTargetArgs) -> bool {
     let tunes = journal.tunes();
-    tunes.iter().any(|tune| tune.begun.tune == number && boosts::is_meant(tune, asked))
+    tunes.iter().any(|tune| tune.begun.tune == number && boosts::is_meant(tune, target))
 }
 
 struct BoostStatusReader<'a> {
     host: &'a Host,
     journal: &'a Journal,
-    asked: &'a BoostTargetArgs,
+    target: &'a BoostTargetArgs,
     interrupt: &'a InterruptFlag,
 }
 
@@ -77,20 +77,20 @@ impl BoostStatusReader<'_> {
     fn now(&self, tune: &TuneStatus) -> Known<BoostedServerState> {
         let tunes = self.journal.tunes();
         let begun = tunes.iter().find(|known| known.begun.tune == tune.tune);
-        let asked = self.asked;
-        let wanted = if asked.port.is_some() || asked.pid.is_some() {
-            ServerQuery { port: asked.port, pid: asked.pid, interfaces: asked.interfaces().to_vec() }
+        let target = self.target;
+        let wanted = if target.port.is_some() || target.pid.is_some() {
+            ServerQuery { port: target.port, pid: target.pid, interfaces: target.interfaces().to_vec() }
         } else {
             let Some(port) = begun.and_then(boosts::port) else {
                 return Known::unknown(
                     "the journal does not contain the server's port: give --port or --pid",
                 );
             };
-            ServerQuery { port: Some(port), pid: None, interfaces: asked.interfaces().to_vec() }
+            ServerQuery { port: Some(port), pid: None, interfaces: target.interfaces().to_vec() }
         };
-        match ObservedServer::observe(self.host, &wanted, asked.look(), &|| self.interrupt.is_raised()) {
+        match ObservedServer::observe(self.host, &wanted, target.look(), &|| self.interrupt.is_raised()) {
             Ok((server, path)) => {
-                let boost = plan::make(&server, &path, &asked.choice());
+                let boost = plan::make(&server, &path, &target.choice());
                 Known::Value(BoostedServerState::of(&server, &boost))
             }
             Err(error) => Known::unknown(error.to_string()),

@@ -13,13 +13,13 @@ use crate::command::tune;
 use crate::output;
 use crate::view;
 
-pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
+pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     must_be_root("undo")?;
-    if asked.pid.is_none() && end_leftovers(asked.port)? {
+    if target.pid.is_none() && end_leftovers(target.port)? {
         return Ok(ExitCode::SUCCESS);
     }
-    let journal = asked.place.existing()?.read()?;
-    let number = boosts::latest(&journal, asked).with_context(|| match (asked.port, asked.pid) {
+    let journal = target.state_dir.existing()?.read()?;
+    let number = boosts::latest(&journal, target).with_context(|| match (target.port, target.pid) {
         (None, None) => "no boost is in effect: there is nothing to undo".to_owned(),
         (Some(port), _) => {
             format!("no boost of a server on port {port} is in effect: there is nothing to undo")
@@ -28,7 +28,7 @@ pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
             format!("no boost of the server of process {pid} is in effect: there is nothing to undo")
         }
     })?;
-    tune::undo_and_print(&asked.place, Some(number), asked.full, asked.json.as_deref())
+    tune::undo_and_print(&target.state_dir, Some(number), target.full, target.json.as_deref())
 }
 
 /// Ends the copies that a killed `boost run` left. Returns whether there were any.

@@ -30,9 +30,9 @@ pub(super) struct BoostUnitArgs {
     #[arg(long, value_name = "LIST", value_parser = CpuSet::from_list)]
     cpus: Option<CpuSet>,
     #[command(flatten)]
-    agreement: ConsentMode,
+    consent: ConsentMode,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
     /// The server in the foreground, instead of the command of the unit; {replica} is the number of
     /// the copy
     #[arg(value_name = "COMMAND", last = true)]
@@ -42,7 +42,7 @@ pub(super) struct BoostUnitArgs {
 impl BoostUnitArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("unit")?;
-        self.agreement.check()?;
+        self.consent.check()?;
         let (host, interrupt) = (Host::live(), InterruptFlag::install()?);
         let program = std::env::current_exe().context("cannot find the path of this program")?;
         let parts = (&*program.to_string_lossy(), &*self.options(), &*self.command);
@@ -56,11 +56,11 @@ impl BoostUnitArgs {
         }
         let notes: String = made.notes.iter().map(|note| format!("{note}\n")).collect();
         output::print_if_read(&format!("{setting}:\n\n{}\n{notes}", made.drop_in))?;
-        if interrupt.is_raised() || !self.agreement.given("write this drop-in?", &interrupt)? {
+        if interrupt.is_raised() || !self.consent.given("write this drop-in?", &interrupt)? {
             tell("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
-        let mut writer = self.place.begun()?.lock()?;
+        let mut writer = self.state_dir.begun()?.lock()?;
         let begin = TuneStart::new(format!("boost unit {}", made.unit), output::argv());
         let mut transaction = TuneTransaction::begin(&mut writer, &host, begin)?;
         let tune = transaction.id();
@@ -71,7 +71,7 @@ impl BoostUnitArgs {
         };
         transaction.end(refused.clone())?;
         ensure!(refused.is_none(), "{}", refused.unwrap_or_default());
-        let undo = self.place.command(&format!("undo {tune}"));
+        let undo = self.state_dir.command(&format!("undo {tune}"));
         tell(&format!(
             "Tune {tune} is made. Start the copies: systemctl restart {}. To undo it: {undo}\n",
             made.unit

@@ -22,13 +22,13 @@ pub(super) enum WatchOutcome {
 /// Watches until the server ends, the boost is undone, or a signal arrives.
 pub(super) fn watch(
     host: &Host,
-    asked: &BoostTargetArgs,
+    target: &BoostTargetArgs,
     tune: u64,
     choice: &BoostChoice,
     interrupt: &InterruptFlag,
 ) -> Result<WatchOutcome> {
-    let (store, wanted) = (asked.place.store(), asked.wanted()?);
-    let undo = asked.place.command(&format!("undo {tune}"));
+    let (store, wanted) = (target.state_dir.store(), target.wanted()?);
+    let undo = target.state_dir.command(&format!("undo {tune}"));
     tell(&format!("Tune {tune} is watched; Ctrl-C ends that and leaves it in effect ({undo} undoes it).\n"));
     let mut ended = None;
     let stop = || interrupt.is_raised();

@@ -57,7 +57,7 @@ fn of_run(envelope: Envelope<LoadReport>) -> LoadFigures {
     let outcome = &report.outcome;
     // Without rate the load is a window or a flood.
     let method = method("run", &envelope.host, &report.generator)
-        .with("the requested rate", outcome.asked_per_second)
+        .with("the requested rate", outcome.requested_per_second)
         .with("the number of merged runs", report.merged.len());
     LoadFigures { host: envelope.host, method, figures: figures_of(outcome, "") }
 }
@@ -67,7 +67,7 @@ fn of_run(envelope: Envelope<LoadReport>) -> LoadFigures {
 fn of_ramp(envelope: Envelope<RampReport>) -> LoadFigures {
     let ramp = &envelope.result;
     let of_step = |step: &SlotOutcome| {
-        figures_of(step, &format!("at {}/s: ", step.asked_per_second.unwrap_or_default()))
+        figures_of(step, &format!("at {}/s: ", step.requested_per_second.unwrap_or_default()))
     };
     let figures = ramp.steps.iter().flat_map(of_step).collect();
     LoadFigures { method: method("ramp", &envelope.host, &ramp.generator), host: envelope.host, figures }
@@ -84,7 +84,7 @@ fn figures_of(outcome: &SlotOutcome, prefix: &str) -> Vec<LoadFigure> {
         value: of_samples(samples),
     };
     let mut figures = vec![figure("answered_per_second", false, &answered)];
-    if outcome.asked_per_second.is_none() {
+    if outcome.requested_per_second.is_none() {
         // Other programs on the machine only slow a server down, so the fastest intervals scatter least.
         answered.sort_by(|one, other| other.total_cmp(one));
         let fastest = &answered[..answered.len() / 4];
@@ -110,7 +110,7 @@ fn of_search(envelope: Envelope<SearchReport>) -> LoadFigures {
     let method = method("search", &envelope.host, &search.generator)
         .with("the loss limit", search.method.max_loss_ratio)
         .with("the p99 limit in ns", search.method.max_p99_ns)
-        .with("the way in which requests left", search.capacity.left_as);
+        .with("the way in which requests left", search.capacity.send_method);
     let figure = LoadFigure {
         key: "transactions_per_second".to_owned(),
         less_is_better: false,

@@ -27,7 +27,7 @@ pub(crate) struct ScopeArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct HostScopeArgs {
     #[command(flatten)]
-    pub(crate) aim: ScopeArgs,
+    pub(crate) scope_args: ScopeArgs,
     /// Read a capture of another host, or a directory with its proc and sys
     #[arg(long, value_name = "DIR|FILE.tar.gz")]
     pub(crate) root: Option<PathBuf>,

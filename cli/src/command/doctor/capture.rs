@@ -20,7 +20,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long)]
     anonymous: bool,
     #[command(flatten)]
-    sight: HostScopeArgs,
+    input: HostScopeArgs,
 }
 
 impl CaptureArgs {
@@ -32,7 +32,7 @@ impl CaptureArgs {
             "a capture is binary: write it to a file or a pipe"
         );
         let interrupt = InterruptFlag::install()?;
-        let subject = ObservedHost::open(&self.sight, true)?;
+        let subject = ObservedHost::open(&self.input, true)?;
         let scope = subject.scope.clone();
         let readings = subject.read(&interrupt)?;
         let kernel = readings.view().now.machine.kernel.value().cloned();

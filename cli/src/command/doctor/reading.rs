@@ -39,12 +39,12 @@ pub(crate) struct HostReadings {
 
 impl ObservedHost {
     /// Opens the host, and checks that the named interfaces and process exist. With `keep`, all reads are recorded.
-    pub(crate) fn open(sight: &HostScopeArgs, keep: bool) -> Result<Self> {
-        let (first, later, about) = match &sight.root {
+    pub(crate) fn open(input: &HostScopeArgs, keep: bool) -> Result<Self> {
+        let (first, later, about) = match &input.root {
             Some(root) => {
                 let OpenedCapture { first, later, about } = OpenedCapture::open(root)?;
                 ensure!(
-                    sight.aim.interval.is_none() || later.is_some(),
+                    input.scope_args.interval.is_none() || later.is_some(),
                     "--interval needs two readings: {} holds one reading (doctor capture --interval makes two)",
                     root.display()
                 );
@@ -58,9 +58,9 @@ impl ObservedHost {
             first: kept(first),
             later: later.map(kept),
             keep,
-            scope: sight.aim.scope().or(captured).unwrap_or_default(),
-            interval: sight.aim.interval,
-            live: sight.root.is_none(),
+            scope: input.scope_args.scope().or(captured).unwrap_or_default(),
+            interval: input.scope_args.interval,
+            live: input.root.is_none(),
             unix_seconds: about.map(|about| about.unix_seconds),
         };
         subject.check_names()?;

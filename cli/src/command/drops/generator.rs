@@ -56,7 +56,7 @@ impl LoadFile {
             lost: outcome.lost,
             late: outcome.late,
             duplicate: outcome.duplicate,
-            foreign: outcome.foreign.saturating_add(outcome.corrupt),
+            unsolicited: outcome.unsolicited.saturating_add(outcome.corrupt),
         })
     }
 }

@@ -23,18 +23,18 @@ pub(super) struct FlameMeasurement {
 /// Samples stacks, traces lock waits, or both, until the duration is over or the user interrupts.
 pub(super) fn measure(
     host: &Host,
-    asked: &ProfileOptions,
+    options: &ProfileOptions,
     stacks: bool,
     locks: bool,
     interrupt: &InterruptFlag,
 ) -> Result<FlameMeasurement> {
-    announce(asked);
+    announce(options);
     if !stacks {
         let stop = || interrupt.is_raised();
-        let contention = LockContention::observe(host, &of_locks(asked), &stop)?;
+        let contention = LockContention::observe(host, &of_locks(options), &stop)?;
         return Ok(FlameMeasurement { profile: None, contention: Some(contention), warnings: Vec::new() });
     }
-    let (profile, contention) = both(host, asked, locks, interrupt);
+    let (profile, contention) = both(host, options, locks, interrupt);
     let (contention, warnings) = match contention {
         Some(Ok(contention)) => (Some(contention), Vec::new()),
         Some(Err(error)) => (None, vec![format!("No lock contention: {error}.")]),
@@ -46,7 +46,7 @@ pub(super) fn measure(
 // If sampling fails, tracing of locks ends, too.
 fn both(
     host: &Host,
-    asked: &ProfileOptions,
+    options: &ProfileOptions,
     locks: bool,
     interrupt: &InterruptFlag,
 ) -> (Result<StackProfile, TraceError>, Option<Result<LockContention, TraceError>>) {
@@ -54,8 +54,8 @@ fn both(
     let stop = || flag.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
     thread::scope(|scope| {
         let contention =
-            locks.then(|| scope.spawn(|| LockContention::observe(&Host::live(), &of_locks(asked), &stop)));
-        let profile = StackProfile::observe(host, asked, &stop);
+            locks.then(|| scope.spawn(|| LockContention::observe(&Host::live(), &of_locks(options), &stop)));
+        let profile = StackProfile::observe(host, options, &stop);
         failed.store(profile.is_err(), Ordering::Relaxed);
         let contention = contention.map(|thread| match thread.join() {
             Ok(contention) => contention,
@@ -65,19 +65,19 @@ fn both(
     })
 }
 
-fn of_locks(asked: &ProfileOptions) -> contention::ContentionOptions {
-    contention::ContentionOptions { duration: asked.duration, cpus: asked.cpus.clone() }
+fn of_locks(options: &ProfileOptions) -> contention::ContentionOptions {
+    contention::ContentionOptions { duration: options.duration, cpus: options.cpus.clone() }
 }
 
-fn announce(asked: &ProfileOptions) {
+fn announce(options: &ProfileOptions) {
     if std::io::stderr().is_terminal() {
-        let cpus = asked
+        let cpus = options
             .cpus
             .as_ref()
             .map_or_else(|| "all CPUs".to_owned(), |cpus| format!("CPUs {}", format::cpu_list(cpus)));
         eprintln!(
             "Sampling {cpus} for {:.0} s; Ctrl-C ends it and prints the result so far.",
-            asked.duration.as_secs_f64()
+            options.duration.as_secs_f64()
         );
     }
 }

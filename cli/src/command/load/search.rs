@@ -8,7 +8,7 @@ use anyhow::Result;
 use linerate_host::{Host, netlink};
 use linerate_load::capacity::{self, ProbeVerdict, RepeatedCapacity, SearchEnd, SearchEvent, SearchOptions};
 use linerate_load::report::{SearchMethod, SearchReport};
-use linerate_load::{BoundReason, GeneratorDescription, GeneratorError, LeftAs, stats};
+use linerate_load::{BoundReason, GeneratorDescription, GeneratorError, SendMethod, stats};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit, seconds};
@@ -57,7 +57,7 @@ impl LoadRun {
         };
         let started = origin::unix_seconds();
         let mut capacity = capacity::search_repeatedly(&mut *self.generator, &options, bounds.searches)?;
-        if capacity.left_as == LeftAs::Datagrams && leaves_by_veth(&self.generator.describe()) {
+        if capacity.send_method == SendMethod::Datagrams && leaves_by_veth(&self.generator.describe()) {
             capacity.generator_bound = true;
             capacity.bound_because.push(BoundReason::ServerDeliversReplies);
         }

@@ -117,8 +117,9 @@ pub(crate) fn warnings(outcome: &SlotOutcome) -> Vec<String> {
             format::grouped(outcome.unverified)
         ));
     }
-    if outcome.foreign > 0 {
-        warnings.push(format!("{} datagrams were no answers to this run", format::grouped(outcome.foreign)));
+    if outcome.unsolicited > 0 {
+        warnings
+            .push(format!("{} datagrams were no answers to this run", format::grouped(outcome.unsolicited)));
     }
     warnings
 }

@@ -5,7 +5,7 @@ use linerate_host::live::Snapshot;
 use ratatui::crossterm::event::KeyEvent;
 
 pub(super) enum SessionEvent {
-    Picture(Box<Snapshot>),
+    Snapshot(Box<Snapshot>),
     Key(KeyEvent),
     /// The size of the screen has changed.
     Resized,

@@ -69,11 +69,11 @@ fn look(
     let mut next = interval.min(Duration::from_millis(500));
     loop {
         let begun = Instant::now();
-        let picture = live.refresh();
+        let snapshot = live.refresh();
         if let Some(record) = &mut record {
-            record.write(&picture)?;
+            record.write(&snapshot)?;
         }
-        if tell.send(SessionEvent::Picture(Box::new(picture))).is_err() {
+        if tell.send(SessionEvent::Snapshot(Box::new(snapshot))).is_err() {
             return Ok(());
         }
         match stopped.recv_timeout(next.saturating_sub(begun.elapsed())) {

@@ -41,20 +41,21 @@ impl JobRunner {
 
     /// Starts a job; returns its name.
     pub(super) fn begin(&self, action: TopAction, state: &TopState) -> Option<&'static str> {
-        let picture = state.picture.as_ref()?;
+        let snapshot = state.snapshot.as_ref()?;
         let tell = self.tell.clone();
         if action == TopAction::Flame {
             spawn(tell, || flame_graph().map(JobResult::Flame));
             return Some("sampling stacks");
         }
-        let ports: Vec<u16> = self.port.or_else(|| port_in_view(picture, state.item())).into_iter().collect();
+        let ports: Vec<u16> =
+            self.port.or_else(|| port_in_view(snapshot, state.item())).into_iter().collect();
         if action == TopAction::Headroom {
             let port = ports.first().copied();
             spawn(tell, move || headroom(port).map(|lines| JobResult::Text("headroom", lines)));
             return Some("estimating headroom");
         }
         // The named interfaces that exist; empty if none is named on the command line.
-        let shown = picture.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
+        let shown = snapshot.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
         let interfaces = match self.interfaces.as_slice() {
             [] => Vec::new(),
             named => shown.map(|i| i.interface.clone()).filter(|name| named.contains(name)).collect(),
@@ -74,17 +75,17 @@ fn spawn(tell: Sender<SessionEvent>, work: impl FnOnce() -> Result<JobResult> + 
 
 /// The port of the chosen service, socket or thread; without a choice, the port of the only
 /// service.
-fn port_in_view(picture: &Snapshot, item: Option<&HistoryItem>) -> Option<u16> {
-    let services = picture.services.value()?;
+fn port_in_view(snapshot: &Snapshot, item: Option<&HistoryItem>) -> Option<u16> {
+    let services = snapshot.services.value()?;
     let of_thread = |tid: u32| {
-        let thread = picture.threads.value()?.iter().find(|thread| thread.tid == tid)?;
+        let thread = snapshot.threads.value()?.iter().find(|thread| thread.tid == tid)?;
         thread.services.first().cloned()
     };
     let chosen = match item {
         Some(HistoryItem::Service(name)) => Some(name.clone()),
         Some(HistoryItem::Thread(tid)) => of_thread(*tid),
         Some(HistoryItem::Socket(inode)) => {
-            let has = |service: &&linerate_host::live::picture::ServiceSnapshot| {
+            let has = |service: &&linerate_host::live::snapshot::ServiceSnapshot| {
                 service.sockets.iter().any(|socket| socket.inode == *inode)
             };
             services.iter().find(has).map(|service| service.name.clone())
@@ -124,13 +125,13 @@ fn flame_graph() -> Result<String> {
     let host = Host::live();
     let profile =
         StackProfile::observe(&host, &flame::ProfileOptions::all(TIME), &|| false).context("flame graph")?;
-    let picture = flame::DrawOptions {
+    let snapshot = flame::DrawOptions {
         title: format!("CPU time on {}", super::super::tune::host_name(&host)),
         subtitle: None,
         view: ProfileView::default(),
         interactive: true,
     };
-    let svg = draw::svg(&profile, &picture).context("flame graph")?;
+    let svg = draw::svg(&profile, &snapshot).context("flame graph")?;
     let svg = svg.context("flame graph: no sample was taken, since no CPU was busy")?;
     let now = unix_seconds().unwrap_or(0);
     let name = format!("linerate-flame-{now}.svg");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use linerate_host::live::Snapshot;
-use linerate_host::live::picture::SCHEMA;
+use linerate_host::live::snapshot::SCHEMA;
 
 use crate::envelope::Envelope;
 use crate::origin::HostSummary;
@@ -47,9 +47,9 @@ impl RecordFile {
     }
 
     // One write per snapshot, so that a concurrent reader sees whole lines.
-    pub(super) fn write(&mut self, picture: &Snapshot) -> Result<()> {
+    pub(super) fn write(&mut self, snapshot: &Snapshot) -> Result<()> {
         let mut line =
-            serde_json::to_vec(&envelope(picture)).context("a picture cannot be written as JSON")?;
+            serde_json::to_vec(&envelope(snapshot)).context("a snapshot cannot be written as JSON")?;
         line.push(b'\n');
         self.file.write_all(&line).with_context(|| format!("cannot record in {}", self.path.display()))
     }

@@ -16,15 +16,15 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// Position and speed in a recording.
 pub(super) struct ReplayPosition<'a> {
-    tape: &'a SnapshotRecording,
+    recording: &'a SnapshotRecording,
     at: usize,
     speed: usize,
     usual: Duration,
 }
 
 impl<'a> ReplayPosition<'a> {
-    pub(super) fn new(tape: &'a SnapshotRecording, usual: Duration) -> Self {
-        Self { tape, at: 0, speed: USUAL, usual }
+    pub(super) fn new(recording: &'a SnapshotRecording, usual: Duration) -> Self {
+        Self { recording, at: 0, speed: USUAL, usual }
     }
 
     /// Shows the snapshot at the position.
@@ -32,15 +32,15 @@ impl<'a> ReplayPosition<'a> {
         // After a step back, the curves must not contain later snapshots.
         state.history = SnapshotHistory::default();
         let first = self.at.saturating_sub(120);
-        for picture in self.tape.pictures().get(first..self.at).into_iter().flatten() {
-            state.history.take(picture);
+        for snapshot in self.recording.snapshots().get(first..self.at).into_iter().flatten() {
+            state.history.take(snapshot);
         }
-        if let Some(picture) = self.picture() {
-            state.take(picture.clone());
+        if let Some(snapshot) = self.snapshot() {
+            state.take(snapshot.clone());
         }
         state.source = SnapshotFeed::Replay {
             at: self.at,
-            of: self.tape.pictures().len(),
+            of: self.recording.snapshots().len(),
             speed: self.speed(),
             file: file.to_owned(),
         };
@@ -48,8 +48,8 @@ impl<'a> ReplayPosition<'a> {
 
     /// The time until the next snapshot; `None` at the end.
     pub(super) fn next(&self) -> Option<Duration> {
-        let pictures = self.tape.pictures();
-        let (now, next) = (pictures.get(self.at)?, pictures.get(self.at + 1)?);
+        let snapshots = self.recording.snapshots();
+        let (now, next) = (snapshots.get(self.at)?, snapshots.get(self.at + 1)?);
         let recorded = next.unix_seconds.zip(now.unix_seconds).map(|(next, now)| next - now);
         let time = recorded
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
@@ -60,7 +60,7 @@ impl<'a> ReplayPosition<'a> {
 
     /// Changes the position or the speed.
     pub(super) fn act(&mut self, action: TopAction) {
-        let last = self.tape.pictures().len() - 1;
+        let last = self.recording.snapshots().len() - 1;
         match action {
             TopAction::Step(by) => self.at = self.at.saturating_add_signed(by).min(last),
             TopAction::Faster => self.speed = (self.speed + 1).min(SPEEDS.len() - 1),
@@ -69,8 +69,8 @@ impl<'a> ReplayPosition<'a> {
         }
     }
 
-    fn picture(&self) -> Option<&Snapshot> {
-        self.tape.pictures().get(self.at)
+    fn snapshot(&self) -> Option<&Snapshot> {
+        self.recording.snapshots().get(self.at)
     }
 
     fn speed(&self) -> f64 {

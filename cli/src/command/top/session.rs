@@ -78,7 +78,7 @@ fn looking(
 
 fn live_heard(state: &mut TopState, jobs: &mut JobRunner, heard: SessionEvent) -> Next {
     match heard {
-        SessionEvent::Picture(picture) => state.take(*picture),
+        SessionEvent::Snapshot(snapshot) => state.take(*snapshot),
         SessionEvent::Resized => {}
         SessionEvent::Stop => return Ok(END),
         SessionEvent::Failed(error) => return Err(error),
@@ -108,14 +108,14 @@ fn told(state: &mut TopState, done: JobResult) {
 
 /// A session on a recording.
 pub(super) fn replay(
-    tape: &SnapshotRecording,
+    recording: &SnapshotRecording,
     file: &Path,
     usual: Duration,
     interrupt: InterruptFlag,
 ) -> Result<()> {
     let (tell, heard) = channel();
     let mut state = TopState::default();
-    let mut replay = ReplayPosition::new(tape, usual);
+    let mut replay = ReplayPosition::new(recording, usual);
     replay.show(&mut state, file);
     let mut screen = TerminalScreen::take()?;
     listen(tell.clone());
@@ -145,7 +145,7 @@ pub(super) fn replay(
             },
             SessionEvent::Stop => return Ok(()),
             SessionEvent::Failed(error) => return Err(error),
-            SessionEvent::Resized | SessionEvent::Picture(_) | SessionEvent::Done(_) => {}
+            SessionEvent::Resized | SessionEvent::Snapshot(_) | SessionEvent::Done(_) => {}
         }
     }
 }

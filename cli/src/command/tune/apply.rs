@@ -38,7 +38,7 @@ use runner::{TuneRun, tell};
 #[derive(Debug, Args)]
 pub(super) struct TuneApplyArgs {
     #[command(flatten)]
-    aim: ScopeArgs,
+    scope_args: ScopeArgs,
     #[command(flatten)]
     choice: ProfileArgs,
     /// Apply this plan, written by `tune plan --json`, instead of a new one
@@ -55,7 +55,7 @@ pub(super) struct TuneApplyArgs {
     #[command(flatten)]
     measuring: MeasureArgs,
     #[command(flatten)]
-    agreement: ConsentMode,
+    consent: ConsentMode,
     /// Show all reasons, masks, commands and sources
     #[arg(long)]
     full: bool,
@@ -63,7 +63,7 @@ pub(super) struct TuneApplyArgs {
     #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
     /// `tune flow`: plans for it instead of findings.
     #[arg(skip)]
     flow: Option<FlowTarget>,
@@ -96,13 +96,13 @@ struct MeasuredOutcome {
 impl TuneApplyArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root(if self.flow.is_some() { "flow" } else { "apply" })?;
-        self.agreement.check()?;
+        self.consent.check()?;
         self.measuring.check()?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let interrupt = InterruptFlag::install_ignoring_hangup()?;
         let host = Host::live();
-        let store = if self.resume { self.place.existing()? } else { self.place.begun()? };
-        must_be_free(&store, &host, &self.place, self.resume)?;
+        let store = if self.resume { self.state_dir.existing()? } else { self.state_dir.begun()? };
+        must_be_free(&store, &host, &self.state_dir, self.resume)?;
         if self.resume {
             return self.go_on(&host, &store, json.as_ref(), &interrupt);
         }
@@ -110,12 +110,12 @@ impl TuneApplyArgs {
         let load = self.measuring.generate(&interrupt)?;
         let task = self.task(&host, &interrupt)?;
         self.show(&task, json.as_ref())?;
-        let count = task.plan.agreements.len() + task.plan.changes.len();
+        let count = task.plan.exclusions.len() + task.plan.changes.len();
         if count == 0 {
             return Ok(ExitCode::SUCCESS);
         }
         let changes = count_with_noun(count, "change");
-        if !self.agreement.given(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
+        if !self.consent.given(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
             tell("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
@@ -123,7 +123,7 @@ impl TuneApplyArgs {
             !(self.measuring.alternates() && task.plan.until_link_reset().is_some()),
             "nothing was changed: --measure=alternate would reset the link of an interface three times; use --measure"
         );
-        let path = PacketPath::observe(&host, &self.aim.scope().unwrap_or_default());
+        let path = PacketPath::observe(&host, &self.scope_args.scope().unwrap_or_default());
         let service = MeasuredService::of(&path);
         let measuring = self.measuring.begin(&host, &path, service, load.as_ref(), &interrupt)?;
         let mut applied = self.apply(&host, &store, &task, &interrupt)?;
@@ -161,7 +161,7 @@ impl TuneApplyArgs {
         let transaction = TuneTransaction::begin(&mut writer, host, begin)?;
         let id = transaction.id();
         // The guard runs before the first change, so that no unconfirmed change can stay.
-        let guard = match until.map(|_| confirm::start_guard(&self.place, id)).transpose() {
+        let guard = match until.map(|_| confirm::start_guard(&self.state_dir, id)).transpose() {
             Ok(guard) => guard,
             Err(error) => {
                 transaction.end(Some("its guard did not start".to_owned()))?;
@@ -186,7 +186,7 @@ impl TuneApplyArgs {
         host: &'a Host,
         interrupt: &'a InterruptFlag,
     ) -> Result<MeasuredOutcome> {
-        let store = self.place.store();
+        let store = self.state_dir.store();
         let unmeasured = |why: String| Ok(MeasuredOutcome { measurement: Known::unknown(why), undone: None });
         if !matches!(applied.ended, Ok(None)) {
             return unmeasured("not all changes were made".to_owned());
@@ -206,7 +206,7 @@ impl TuneApplyArgs {
             }
         }
         let measured = measuring.finish(&store, applied.id)?;
-        let undone = self.measuring.is_to_be_undone(&measured, self.agreement, interrupt)?;
+        let undone = self.measuring.is_to_be_undone(&measured, self.consent, interrupt)?;
         let undone = undone.then(|| undo(&store, host, applied.id, UndoReason::Harmful)).transpose()?;
         Ok(MeasuredOutcome { measurement: Known::Value(measured), undone })
     }
@@ -224,12 +224,12 @@ impl TuneApplyArgs {
             });
         }
         if let Some(flow) = &self.flow {
-            let (plan, unseen) = flow.plan(host, &self.aim)?;
+            let (plan, unseen) = flow.plan(host, &self.scope_args)?;
             let host_name = plan::host_name(host);
             return Ok(TuneTask { plan, host_name, planner: None, rehearsal: None, unseen });
         }
-        let sight = HostScopeArgs { aim: self.aim.clone(), root: None };
-        let planner = TunePlanner { sight, profile: self.choice.profile()?, store: self.place.store() };
+        let input = HostScopeArgs { scope_args: self.scope_args.clone(), root: None };
+        let planner = TunePlanner { input, profile: self.choice.profile()?, store: self.state_dir.store() };
         let planned = planner.rehearsed_plan(interrupt)?;
         Ok(TuneTask {
             plan: planned.plan,
@@ -244,17 +244,17 @@ impl TuneApplyArgs {
 impl From<TuneFlowArgs> for TuneApplyArgs {
     fn from(flow: TuneFlowArgs) -> Self {
         Self {
-            aim: flow.scope(),
+            scope_args: flow.scope(),
             choice: ProfileArgs::default(),
             plan: None,
             resume: false,
             keep_going: false,
             lasting: flow.lasting,
             measuring: flow.measuring,
-            agreement: flow.agreement,
+            consent: flow.consent,
             full: flow.full,
             json: flow.json,
-            place: flow.place,
+            state_dir: flow.state_dir,
             flow: Some(flow.target),
         }
     }
@@ -362,7 +362,7 @@ impl TuneApplyArgs {
         let undone = outcome.undone;
         let broke_off = match ended {
             Ok(broke_off) => broke_off,
-            Err(error) => bail!("tune {id} stopped: {error}: {}", self.place.after_a_stop(id)),
+            Err(error) => bail!("tune {id} stopped: {error}: {}", self.state_dir.after_a_stop(id)),
         };
         let found = task.diagnose(carrying.interrupt);
         let report = TuneApplyReport {
@@ -385,19 +385,19 @@ impl TuneApplyArgs {
             target.write_json(&envelope)?;
         }
         if json != Some(&OutputTarget::Stdout) {
-            let document = view::tune::apply(&envelope, &|verb| self.place.command(verb));
+            let document = view::tune::apply(&envelope, &|verb| self.state_dir.command(verb));
             output::print_if_read(&text::text(&document, TextStyle::stdout()))?;
         }
         if let Some(undone) = undone {
             return view_undone(carrying.host, undone);
         }
         if let Some(UndoDeadline::Confirmed { boot_seconds }) = carrying.until {
-            let store = self.place.store();
+            let store = self.state_dir.store();
             match confirm::wait(&store, carrying.host, id, boot_seconds, carrying.interrupt)? {
                 ConfirmationAnswer::Confirmed => tell(&format!("Tune {id} is confirmed and stays.\n")),
                 ConfirmationAnswer::Open => {}
                 ConfirmationAnswer::Undone => {
-                    let history = self.place.command("history");
+                    let history = self.state_dir.command("history");
                     tell(&format!("Tune {id} is undone: {history} has the reason.\n"));
                     return Ok(ExitCode::from(1));
                 }
@@ -418,7 +418,7 @@ fn undo(store: &StateStore, host: &Host, id: u64, why: UndoReason) -> Result<Und
 
 /// Prints an undo that followed a measurement. The status is 2 if the undo is incomplete, else 1.
 pub(crate) fn view_undone(host: &Host, undone: UndoReport) -> Result<ExitCode> {
-    let is_left = undone.has_failures() || undone.has_left();
+    let is_left = undone.has_failures() || undone.has_skipped();
     let envelope = Envelope::new(HostSummary::observe(host), None, undone);
     // Standard output may be in use for the document of the changes.
     tell(&text::text(&view::tune::undo(&envelope, false), TextStyle::stderr()));
@@ -427,18 +427,20 @@ pub(crate) fn view_undone(host: &Host, undone: UndoReport) -> Result<ExitCode> {
 
 impl TuneTask {
     fn diagnose(&self, interrupt: &InterruptFlag) -> Result<Diagnosis> {
-        let sight = match &self.planner {
+        let input = match &self.planner {
             // A single reading, because counters need time to show an effect.
-            Some(planner) => HostScopeArgs { aim: planner.sight.aim.without_interval(), root: None },
+            Some(planner) => {
+                HostScopeArgs { scope_args: planner.input.scope_args.without_interval(), root: None }
+            }
             None => HostScopeArgs::default(),
         };
-        let readings = ObservedHost::open(&sight, false)?.read(interrupt)?;
+        let readings = ObservedHost::open(&input, false)?.read(interrupt)?;
         Ok(Diagnosis::of(&readings.view()))
     }
 
     /// Whether a finding above note remains that the plan should have fixed.
     fn has_unfixed(&self, found: &Diagnosis) -> bool {
-        let all = || self.plan.agreements.iter().chain(&self.plan.changes);
+        let all = || self.plan.exclusions.iter().chain(&self.plan.changes);
         let was_to_be = |id: &str| all().any(|change| change.findings.iter().any(|finding| finding == id));
         found.findings.iter().any(|finding| finding.severity > Severity::Note && was_to_be(finding.id))
     }
@@ -448,7 +450,7 @@ impl TuneTask {
 pub(crate) fn must_be_free(
     store: &StateStore,
     host: &Host,
-    place: &StateDirArgs,
+    state_dir: &StateDirArgs,
     resume: bool,
 ) -> Result<()> {
     let mut writer = store.lock()?;
@@ -460,8 +462,8 @@ pub(crate) fn must_be_free(
     ensure!(
         resume || !(last.ended.is_none() && last.is_open()),
         "tune {number} was not finished because its program died: {} finishes it, {} undoes it",
-        place.command("apply --resume"),
-        place.command(&format!("undo {number}"))
+        state_dir.command("apply --resume"),
+        state_dir.command(&format!("undo {number}"))
     );
     Ok(())
 }

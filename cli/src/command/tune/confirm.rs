@@ -23,16 +23,16 @@ pub(super) struct TuneConfirmArgs {
     #[arg(value_name = "ID")]
     id: Option<u64>,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
 }
 
 impl TuneConfirmArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("confirm")?;
-        let mut writer = self.place.existing()?.lock()?;
+        let mut writer = self.state_dir.existing()?.lock()?;
         let id = transaction::confirm(&mut writer, &Host::live(), self.id)?;
         drop(writer);
-        let undo = self.place.command(&format!("undo {id}"));
+        let undo = self.state_dir.command(&format!("undo {id}"));
         output::print(&format!("Tune {id} is confirmed and stays. To undo it: {undo}\n"))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -44,20 +44,21 @@ pub(super) struct TuneGuardArgs {
     #[arg(value_name = "ID")]
     id: u64,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
 }
 
 impl TuneGuardArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        guard::run(&self.place.store(), self.id, &Host::live())?;
+        guard::run(&self.state_dir.store(), self.id, &Host::live())?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Starts the process that undoes the tune at its deadline.
-pub(crate) fn start_guard(place: &StateDirArgs, tune: u64) -> Result<TuneGuard> {
+pub(crate) fn start_guard(state_dir: &StateDirArgs, tune: u64) -> Result<TuneGuard> {
     // The path must be absolute, because the guard changes its working directory.
-    let directory = place.store().directory().canonicalize().context("the journal's directory is gone")?;
+    let directory =
+        state_dir.store().directory().canonicalize().context("the journal's directory is gone")?;
     let words = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);
     Ok(guard::start(words.into_iter().chain([directory.into_os_string()]))?)
 }

@@ -24,7 +24,7 @@ pub(super) struct TuneFlowArgs {
     #[command(flatten)]
     pub(super) measuring: MeasureArgs,
     #[command(flatten)]
-    pub(super) agreement: ConsentMode,
+    pub(super) consent: ConsentMode,
     /// Show all reasons, masks, commands and sources
     #[arg(long)]
     pub(super) full: bool,
@@ -32,7 +32,7 @@ pub(super) struct TuneFlowArgs {
     #[arg(short = 'j', long, value_name = "FILE")]
     pub(super) json: Option<String>,
     #[command(flatten)]
-    pub(super) place: StateDirArgs,
+    pub(super) state_dir: StateDirArgs,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -145,14 +145,14 @@ impl MeasureArgs {
     pub(crate) fn is_to_be_undone(
         &self,
         measured: &ChangeMeasurement,
-        agreement: ConsentMode,
+        consent: ConsentMode,
         interrupt: &InterruptFlag,
     ) -> Result<bool> {
         if measured.verdict != ComparisonVerdict::Worse || self.keep_if_better {
             return Ok(measured.verdict == ComparisonVerdict::Worse);
         }
-        Ok(agreement.prompts()
-            && agreement.given("the service is worse than before: undo the changes?", interrupt)?)
+        Ok(consent.prompts()
+            && consent.given("the service is worse than before: undo the changes?", interrupt)?)
     }
 }
 

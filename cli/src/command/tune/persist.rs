@@ -30,12 +30,12 @@ pub(super) struct TunePersistArgs {
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
     #[command(flatten)]
-    agreement: ConsentMode,
+    consent: ConsentMode,
     /// Write what was done as JSON; - is standard output
     #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
 }
 
 #[derive(Debug, Args)]
@@ -44,16 +44,16 @@ pub(super) struct TuneUnpersistArgs {
     #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
 }
 
 impl TunePersistArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("persist")?;
-        self.agreement.check()?;
+        self.consent.check()?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let interrupt = InterruptFlag::install()?;
-        let (host, store) = (Host::live(), self.place.existing()?);
+        let (host, store) = (Host::live(), self.state_dir.existing()?);
         let in_effect = ActiveSettings::of(&JournalStatus::of(&store.read()?, &host), &host, &store)?;
         if let Some(tune) = in_effect.pending {
             bail!(
@@ -69,7 +69,7 @@ impl TunePersistArgs {
             output::print_if_read(&shown)?;
         }
         let question = format!("write these {}?", count_with_noun(files.files.len(), "file"));
-        if !self.agreement.given(&question, &interrupt)? {
+        if !self.consent.given(&question, &interrupt)? {
             eprintln!("nothing was written");
             return Ok(ExitCode::from(1));
         }
@@ -77,10 +77,10 @@ impl TunePersistArgs {
         if self.root.as_os_str() == "/" {
             reload_systemd(&host);
         }
-        let left = !wrote.left.is_empty();
+        let left = !wrote.kept.is_empty();
         let report = PersistReport { files, left_out: in_effect.others, wrote };
         finish(json.as_ref(), &host, report, |document| {
-            let command = self.place.command("unpersist");
+            let command = self.state_dir.command("unpersist");
             document.sections.push(Section::default().with(format!("To remove them: {command}")));
         })?;
         Ok(ExitCode::from(u8::from(left)))
@@ -89,7 +89,8 @@ impl TunePersistArgs {
     fn files(&self, host: &Host, in_effect: &ActiveSettings) -> Result<PersistFiles> {
         ensure!(in_effect.tune.is_some(), "no tune is in effect: there is nothing to persist");
         let program = std::env::current_exe().context("cannot find the path of this program")?;
-        let directory = self.place.store().directory().canonicalize().context("the journal's directory")?;
+        let directory =
+            self.state_dir.store().directory().canonicalize().context("the journal's directory")?;
         let lasts = PersistTarget {
             settings: &in_effect.settings,
             surroundings: &SettingContext::observe(host, &in_effect.settings)?,
@@ -108,12 +109,12 @@ impl TuneUnpersistArgs {
         must_be_root("unpersist")?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let host = Host::live();
-        let removed = persist::unpersist(&mut self.place.existing()?.lock()?)?;
+        let removed = persist::unpersist(&mut self.state_dir.existing()?.lock()?)?;
         if removed.is_some() {
             reload_systemd(&host);
         }
         let removed = removed.unwrap_or_default();
-        let left = !removed.left.is_empty();
+        let left = !removed.kept.is_empty();
         finish(json.as_ref(), &host, removed, |_| ())?;
         Ok(ExitCode::from(u8::from(left)))
     }
@@ -153,7 +154,7 @@ pub(super) struct TuneReapplyArgs {
     #[arg(short = 'i', long, value_name = "IF")]
     interface: Option<String>,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
 }
 
 impl TuneReapplyArgs {
@@ -166,7 +167,7 @@ impl TuneReapplyArgs {
         let text = std::fs::read_to_string(&self.file).with_context(|| format!("cannot read {file}"))?;
         let document = persist::PersistedSettings::parse(&text, &file)?;
         let only = self.interface.as_deref();
-        let done = persist::reapply(&self.place.store(), &Host::live(), &document, only, output::argv())?;
+        let done = persist::reapply(&self.state_dir.store(), &Host::live(), &document, only, output::argv())?;
         let lines: Vec<String> = done.settings.iter().map(|setting| format!("{setting}\n")).collect();
         output::print(&lines.concat())?;
         Ok(ExitCode::from(u8::from(done.has_failures())))

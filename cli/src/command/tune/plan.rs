@@ -25,7 +25,7 @@ use crate::view::{self, tune_plan::PlanView};
 #[derive(Debug, Args)]
 pub(super) struct TunePlanArgs {
     #[command(flatten)]
-    sight: HostScopeArgs,
+    input: HostScopeArgs,
     #[command(flatten)]
     choice: ProfileArgs,
     /// Print this plan, written by --json, instead of a new one
@@ -38,7 +38,7 @@ pub(super) struct TunePlanArgs {
     #[arg(long)]
     full: bool,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
 }
 
 impl TunePlanArgs {
@@ -57,8 +57,8 @@ impl TunePlanArgs {
                 unseen: &planned.unseen,
                 full: self.full,
             });
-            if self.sight.root.is_none() && !(plan.changes.is_empty() && plan.agreements.is_empty()) {
-                let apply = self.place.command("apply");
+            if self.input.root.is_none() && !(plan.changes.is_empty() && plan.exclusions.is_empty()) {
+                let apply = self.state_dir.command("apply");
                 let text =
                     format!("Nothing was changed. To make these changes: {apply} with the same options.");
                 document.sections.push(Section::default().with(text));
@@ -74,16 +74,16 @@ impl TunePlanArgs {
             return Ok(PlannedTune { plan, host, rehearsal: None, unseen: Vec::new() });
         }
         let planner = TunePlanner {
-            sight: self.sight.clone(),
+            input: self.input.clone(),
             profile: self.choice.profile()?,
-            store: self.place.store(),
+            store: self.state_dir.store(),
         };
         planner.rehearsed_plan(&InterruptFlag::install()?)
     }
 }
 
 pub(super) struct TunePlanner {
-    pub(super) sight: HostScopeArgs,
+    pub(super) input: HostScopeArgs,
     pub(super) profile: TuneProfile,
     /// The journal has the measured tunes of this host.
     pub(super) store: StateStore,
@@ -114,7 +114,7 @@ impl TunePlanner {
     }
 
     fn read_and_plan(&self, interrupt: &InterruptFlag) -> Result<(PlannedTune, HostReadings)> {
-        let readings = ObservedHost::open(&self.sight, true)?.read(interrupt)?;
+        let readings = ObservedHost::open(&self.input, true)?.read(interrupt)?;
         let mut found = Diagnosis::of(&readings.view());
         found.unknown.extend(readings.vanished());
         let host = readings.hosts.last().context("the host was not read")?;
@@ -124,7 +124,7 @@ impl TunePlanner {
         conflicts::resolve(&mut plan, &owners);
         plan.order_by_benefit(&measured_tunes(&self.store, readings.live));
         let unseen = unseen(&found, &owners);
-        complete(&mut plan.left, &found);
+        complete(&mut plan.skipped, &found);
         let host = host_name(host);
         Ok((PlannedTune { plan, host, rehearsal: None, unseen }, readings))
     }

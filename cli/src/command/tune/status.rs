@@ -37,18 +37,18 @@ struct TuneStatusReader {
     #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
 }
 
 impl TuneStatusArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let TuneStatusReader { json, place } = &self.looking;
+        let TuneStatusReader { json, state_dir } = &self.looking;
         let json = OutputTarget::from_option(json.as_deref())?;
         let host = Host::live();
-        let status = JournalStatus::of(&place.existing()?.read()?, &host);
+        let status = JournalStatus::of(&state_dir.existing()?.read()?, &host);
         let attention = status.needs_attention();
         print(json.as_ref(), &host, status, |envelope| {
-            view::tune::status(envelope, &|verb| place.command(verb), self.full)
+            view::tune::status(envelope, &|verb| state_dir.command(verb), self.full)
         })?;
         Ok(ExitCode::from(u8::from(attention)))
     }
@@ -56,9 +56,9 @@ impl TuneStatusArgs {
 
 impl TuneHistoryArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let TuneStatusReader { json, place } = &self.looking;
+        let TuneStatusReader { json, state_dir } = &self.looking;
         let json = OutputTarget::from_option(json.as_deref())?;
-        let history = TuneHistory::of(&place.existing()?.read()?);
+        let history = TuneHistory::of(&state_dir.existing()?.read()?);
         print(json.as_ref(), &Host::live(), history, Envelope::document)?;
         Ok(ExitCode::SUCCESS)
     }

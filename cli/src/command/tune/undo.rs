@@ -31,28 +31,28 @@ pub(super) struct TuneUndoArgs {
     #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
-    place: StateDirArgs,
+    state_dir: StateDirArgs,
 }
 
 impl TuneUndoArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("undo")?;
-        undo_and_print(&self.place, self.id, self.full, self.json.as_deref())
+        undo_and_print(&self.state_dir, self.id, self.full, self.json.as_deref())
     }
 }
 
 /// Undoes a tune and prints the outcome.
 pub(crate) fn undo_and_print(
-    place: &StateDirArgs,
+    state_dir: &StateDirArgs,
     id: Option<u64>,
     full: bool,
     json: Option<&str>,
 ) -> Result<ExitCode> {
     let json = OutputTarget::from_option(json)?;
-    netns::enter_that_of(&place.existing()?.read()?, id)?;
+    netns::enter_that_of(&state_dir.existing()?.read()?, id)?;
     // A terminal that disappears during a link reset must not end the undo.
     let _interrupt = InterruptFlag::install_ignoring_hangup()?;
-    let mut writer = place.existing()?.lock()?;
+    let mut writer = state_dir.existing()?.lock()?;
     if let Some(trouble) = writer.trouble() {
         let journal = writer.store().journal_path().display().to_string();
         tell(&format!("linerate: {}\n", view::tune::journal_damage(trouble, &journal)));
@@ -74,7 +74,7 @@ pub(crate) fn undo_and_print(
 
 /// 0: all restored; 1: a setting was left as it is; 2: a setting was refused.
 fn status(undone: &UndoReport) -> ExitCode {
-    match (undone.has_failures(), undone.has_left()) {
+    match (undone.has_failures(), undone.has_skipped()) {
         (true, _) => ExitCode::from(2),
         (false, true) => ExitCode::from(1),
         (false, false) => ExitCode::SUCCESS,

@@ -78,14 +78,14 @@ fn search() -> Envelope<SearchReport> {
         json_of(&latency)
     };
     let probe = |rate: f64, loss: f64, verdict: &str| {
-        json!({"asked_per_second": rate, "offered_per_second": rate, "answered_per_second": rate * (1.0 - loss), "sent": 9,
+        json!({"requested_per_second": rate, "offered_per_second": rate, "answered_per_second": rate * (1.0 - loss), "sent": 9,
                "answered": 9, "loss_ratio": loss, "steady_loss_ratio": loss, "late_ratio": 0.0,
-               "latency_ns": latency(40_000 + rate as u64), "verdict": verdict, "left_as": "clones",
+               "latency_ns": latency(40_000 + rate as u64), "verdict": verdict, "send_method": "clones",
                "bound_because": []})
     };
     let sample = |rate: f64, slots: Vec<Value>| {
         json!({"transactions_per_second": rate, "offered_per_second": rate, "loss_ratio": 0.0004, "latency_ns": latency(52_000),
-               "late_ratio": 0.0, "left_as": "clones", "generator_bound": false, "bound_because": [], "ended": "confirmed", "slots": slots})
+               "late_ratio": 0.0, "send_method": "clones", "generator_bound": false, "bound_because": [], "ended": "confirmed", "slots": slots})
     };
     let fine = |rate: f64| {
         let far = [
@@ -101,7 +101,7 @@ fn search() -> Envelope<SearchReport> {
         "method": {"max_loss_ratio": 0.001, "max_p99_ns": null, "resolution_ratio": 0.01, "slot_seconds": 0.5,
                    "lead_in_seconds": 0.25, "confirm_slot_seconds": 2.25, "searches_wanted": 3},
         "transactions_per_second": {"median": 231_000.0, "low": 229_000.0, "high": 233_000.0, "samples": 3},
-        "spread_ratio": 0.017, "loss_ratio": 0.0004, "latency_ns": latency(52_000), "left_as": "clones",
+        "spread_ratio": 0.017, "loss_ratio": 0.0004, "latency_ns": latency(52_000), "send_method": "clones",
         "generator_bound": false, "bound_because": [], "confirmed": 3,
         "neighbourhood": sample(240_000.0, vec![probe(60_000.0, 0.0, "holds"), probe(480_000.0, 0.5, "loss"), probe(240_000.0, 0.02, "loss")]),
         "searches": [fine(229_000.0), fine(231_000.0), fine(233_000.0)],

@@ -16,40 +16,40 @@ use crate::top::spark::multi_line_spark;
 use crate::top::state::{TopOverlay, TopState};
 
 const HELP: &[(&str, &str)] = &[
-    ("← → tab 1-5", "another stage (in a replay: tab, 1-5)"),
-    ("↑ ↓ PgUp PgDn", "another item; Home and End"),
-    ("Enter", "the item closely, with what it did before"),
-    ("s", "put the stage in another order"),
-    ("/", "only what has these words: an interface, a port, a process"),
+    ("← → tab 1-5", "select a stage (in a replay: tab, 1-5)"),
+    ("↑ ↓ PgUp PgDn", "select an item; Home and End: the first, the last"),
+    ("Enter", "show the item's details and history"),
+    ("s", "sort the stage by another column"),
+    ("/", "filter by words: an interface, a port, a process"),
     ("F", "show idle queues and CPUs one by one, or fold them"),
-    ("p space", "hold the picture; it goes on being recorded"),
-    ("d", "count for 5 s what is lost where, and show the books"),
-    ("e", "estimate in 5 s how much more a service can take"),
-    ("f", "sample stacks for 5 s into a flame graph, an SVG file here"),
-    ("← → + -", "in a replay: a picture back or on; slower, faster"),
+    ("p space", "pause the display; recording continues"),
+    ("d", "count drops for 5 s and show where packets are lost"),
+    ("e", "estimate a service's headroom in 5 s"),
+    ("f", "sample stacks for 5 s and write a flame graph (SVG) here"),
+    ("← → + -", "in a replay: previous, next snapshot; faster, slower"),
     ("Esc", "close this; clear the filter"),
     ("q", "quit"),
 ];
 
 const LEGEND: &[&str] = &[
-    "▲ ◆ • · mark what doctor finds: high, medium, low, note.",
-    "QUEUES: packets and drops by receive queue, its interrupts and the CPU that took most of them.",
-    "IRQ / CPU: softirq is time; share is the part of all packets; RPS/s are hand-overs by other CPUs; drops are of the \
-     backlog; sqz counts NET_RX stopping with work left.",
-    "SOCKETS: how full the receive buffer is, and what was lost since it was.",
-    "THREADS: 'here' runs on a CPU that processes packets, 'off' on another of the node; » moved since the last picture.",
-    "OUT: packets by transmit queue; drops are of its queueing discipline.",
-    "– is not reported by the driver or kernel, or needs a second reading.",
+    "▲ ◆ • · mark doctor's findings: high, medium, low, note.",
+    "QUEUES: packets and drops per receive queue, its interrupts, and the CPU that handled most of them.",
+    "IRQ / CPU: softirq is time; share is the CPU's part of all packets; RPS/s: packets from other CPUs; drops: backlog \
+     full; sqz: NET_RX ran out of budget or time.",
+    "SOCKETS: fill of the receive buffer, and datagrams dropped because it was full.",
+    "THREADS: 'here' runs on a CPU that processes packets, 'off' on another of the node; » moved since the last snapshot.",
+    "OUT: packets per transmit queue; drops of its queueing discipline.",
+    "–: not reported by the driver or kernel, or requires a second reading.",
 ];
 
-pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, picture: &Snapshot, theme: ScreenTheme) {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, snapshot: &Snapshot, theme: ScreenTheme) {
     let Some(over) = &state.over else { return };
     let screen = frame.area();
     let width = screen.width.saturating_sub(4).min(100);
     let inside = usize::from(width.saturating_sub(4));
     let (title, lines) = match over {
         TopOverlay::Help => ("help".to_owned(), help(inside, theme)),
-        TopOverlay::Details(item) => (name(picture, item), details(state, picture, item, inside, theme)),
+        TopOverlay::Details(item) => (name(snapshot, item), details(state, snapshot, item, inside, theme)),
         TopOverlay::Text(title, text) => {
             let lines = text.iter().flat_map(|line| pieces(line, inside)).map(Line::raw);
             ((*title).to_owned(), lines.collect())
@@ -98,7 +98,7 @@ fn help(width: usize, theme: ScreenTheme) -> Vec<Line<'static>> {
     lines
 }
 
-fn name(picture: &Snapshot, item: &HistoryItem) -> String {
+fn name(snapshot: &Snapshot, item: &HistoryItem) -> String {
     match item {
         HistoryItem::Path => "the path".to_owned(),
         HistoryItem::Interface(name) => name.clone(),
@@ -107,12 +107,12 @@ fn name(picture: &Snapshot, item: &HistoryItem) -> String {
         HistoryItem::Cpu(cpu) => format!("CPU {cpu}"),
         HistoryItem::Service(name) => name.clone(),
         HistoryItem::Socket(inode) => {
-            let mut services = picture.services.value().into_iter().flatten();
+            let mut services = snapshot.services.value().into_iter().flatten();
             let of = services.find(|service| service.sockets.iter().any(|socket| socket.inode == *inode));
             format!("socket {inode} of {}", of.map_or("a service that is gone", |service| &service.name))
         }
         HistoryItem::Thread(tid) => {
-            let mut threads = picture.threads.value().into_iter().flatten();
+            let mut threads = snapshot.threads.value().into_iter().flatten();
             let found = threads.find(|thread| thread.tid == *tid);
             found.map_or_else(
                 || format!("thread {tid}, gone"),
@@ -125,12 +125,12 @@ fn name(picture: &Snapshot, item: &HistoryItem) -> String {
 // All figures of an item, its curves and its findings.
 fn details(
     state: &TopState,
-    picture: &Snapshot,
+    snapshot: &Snapshot,
     item: &HistoryItem,
     width: usize,
     theme: ScreenTheme,
 ) -> Vec<Line<'static>> {
-    let mut lines = facts(picture, item, width, theme);
+    let mut lines = facts(snapshot, item, width, theme);
     for (metric, title) in metrics(item) {
         let figures: Vec<Option<f64>> = state.history.of(item, *metric).collect();
         let known = || figures.iter().flatten().copied();
@@ -141,7 +141,7 @@ fn details(
             Span::styled(format!("{title}  "), theme.tone(TextTone::Strong)),
             Span::raw(figure(*metric, now)),
             Span::styled(
-                format!("  most {} in {} pictures", figure(*metric, most), figures.len()),
+                format!("  most {} in {} snapshots", figure(*metric, most), figures.len()),
                 theme.tone(TextTone::Faint),
             ),
         ]));
@@ -150,7 +150,7 @@ fn details(
         let curve = multi_line_spark(&figures, width.min(figures.len().max(1)), height);
         lines.extend(curve.into_iter().map(|line| Line::styled(line, theme.accent())));
     }
-    for found in findings_of(picture, item) {
+    for found in findings_of(snapshot, item) {
         let (mark, tone) = severity_sign(Some(found.severity));
         lines.push(Line::raw(""));
         for (number, text) in
@@ -166,10 +166,10 @@ fn details(
 }
 
 /// The cells of the item's row with their heads.
-fn facts(picture: &Snapshot, item: &HistoryItem, width: usize, theme: ScreenTheme) -> Vec<Line<'static>> {
+fn facts(snapshot: &Snapshot, item: &HistoryItem, width: usize, theme: ScreenTheme) -> Vec<Line<'static>> {
     let all = crate::top::panel::RowSelection { unfolded: true, ..Default::default() };
     for stage in PanelStage::ALL {
-        let panel = rows::panel(picture, stage, &all);
+        let panel = rows::panel(snapshot, stage, &all);
         for block in &panel.blocks {
             if block.item.as_ref() == Some(item) {
                 let words = wrap(&block.facts, width);

@@ -2,7 +2,7 @@
 
 use linerate_host::Severity;
 use linerate_host::StageName;
-use linerate_host::live::picture::Snapshot;
+use linerate_host::live::snapshot::Snapshot;
 use linerate_host::live::{HistoryItem, HistoryMetric};
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -32,20 +32,20 @@ pub(super) fn draw(
     frame: &mut Frame<'_>,
     area: Rect,
     state: &TopState,
-    picture: &Snapshot,
+    snapshot: &Snapshot,
     theme: ScreenTheme,
 ) {
     let width = area.width / 5;
     for (index, stage) in PanelStage::ALL.into_iter().enumerate() {
         let x = area.x + width * u16::try_from(index).unwrap_or(0);
         let part = Rect { x, width: width.min(area.right().saturating_sub(x)), ..area };
-        frame.render_widget(Paragraph::new(lines(state, picture, stage, part, theme)), part);
+        frame.render_widget(Paragraph::new(lines(state, snapshot, stage, part, theme)), part);
     }
 }
 
 fn lines(
     state: &TopState,
-    picture: &Snapshot,
+    snapshot: &Snapshot,
     stage: PanelStage,
     area: Rect,
     theme: ScreenTheme,
@@ -56,7 +56,7 @@ fn lines(
     } else {
         theme.tone(TextTone::Strong)
     };
-    let mark = worst(picture, stage);
+    let mark = worst(snapshot, stage);
     let (mark, tone) = severity_sign(mark);
     let used = stage.title().chars().count() + 4;
     let arrow = match stage {
@@ -69,7 +69,7 @@ fn lines(
         Span::styled(mark, theme.tone(tone)),
         Span::styled(arrow, theme.tone(TextTone::Faint)),
     ]);
-    let (first, second) = figures(picture, stage);
+    let (first, second) = figures(snapshot, stage);
     let piece = |(text, tone): StyledSpan| Line::styled(format!("  {text}"), theme.tone(tone));
     let mut lines = vec![head, piece(first), piece(second)];
     if area.height >= 4 {
@@ -90,8 +90,8 @@ fn lines(
 }
 
 // The traffic and the losses of a stage.
-fn figures(picture: &Snapshot, stage: PanelStage) -> (StyledSpan, StyledSpan) {
-    let totals = &picture.totals;
+fn figures(snapshot: &Snapshot, stage: PanelStage) -> (StyledSpan, StyledSpan) {
+    let totals = &snapshot.totals;
     let plain = |text: String| (text, TextTone::Plain);
     match stage {
         PanelStage::Queues => {
@@ -117,7 +117,7 @@ fn figures(picture: &Snapshot, stage: PanelStage) -> (StyledSpan, StyledSpan) {
         PanelStage::Threads => {
             let time =
                 totals.thread_cpus.map_or_else(|| "– CPUs".to_owned(), |cpus| format!("{cpus:.2} CPUs"));
-            (plain(time), seats(picture))
+            (plain(time), seats(snapshot))
         }
         PanelStage::Out => {
             (plain(rate(totals.tx_packets_per_second, "pps")), lost(totals.tx_drops_per_second))
@@ -135,9 +135,9 @@ fn lost(per_second: Option<f64>) -> StyledSpan {
 }
 
 /// Active threads that run on CPUs without packets, of all active threads.
-fn seats(picture: &Snapshot) -> StyledSpan {
-    use linerate_host::live::picture::ThreadLocality;
-    let seats = || picture.threads.value().into_iter().flatten().filter_map(|thread| thread.seat);
+fn seats(snapshot: &Snapshot) -> StyledSpan {
+    use linerate_host::live::snapshot::ThreadLocality;
+    let seats = || snapshot.threads.value().into_iter().flatten().filter_map(|thread| thread.seat);
     let all = seats().count();
     let off = seats().filter(|seat| *seat != ThreadLocality::WithPackets).count();
     match (off, all) {
@@ -147,7 +147,7 @@ fn seats(picture: &Snapshot) -> StyledSpan {
     }
 }
 
-fn worst(picture: &Snapshot, stage: PanelStage) -> Option<Severity> {
+fn worst(snapshot: &Snapshot, stage: PanelStage) -> Option<Severity> {
     let is_here = |name: StageName| match stage {
         PanelStage::Queues => matches!(name, StageName::Link | StageName::Rss),
         PanelStage::Cpus => {
@@ -157,5 +157,5 @@ fn worst(picture: &Snapshot, stage: PanelStage) -> Option<Severity> {
         PanelStage::Threads => name == StageName::Thread,
         PanelStage::Out => name == StageName::Transmit,
     };
-    picture.findings.iter().filter(|found| is_here(found.stage)).map(|found| found.severity).max()
+    snapshot.findings.iter().filter(|found| is_here(found.stage)).map(|found| found.severity).max()
 }

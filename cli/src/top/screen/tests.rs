@@ -22,15 +22,15 @@ fn screen(state: &TopState, size: (u16, u16)) -> String {
     (0..size.1).map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn of(picture: Snapshot) -> TopState {
+fn of(snapshot: Snapshot) -> TopState {
     let mut state = TopState::default();
     for seconds in 0..30 {
-        let mut earlier = picture.clone();
+        let mut earlier = snapshot.clone();
         let part = f64::from(seconds % 7 + 1) / 7.0;
-        earlier.totals.rx_packets_per_second = picture.totals.rx_packets_per_second.map(|rate| rate * part);
+        earlier.totals.rx_packets_per_second = snapshot.totals.rx_packets_per_second.map(|rate| rate * part);
         state.take(earlier);
     }
-    state.take(picture);
+    state.take(snapshot);
     state
 }
 
@@ -107,8 +107,8 @@ fn a_terminal_without_unicode_gets_ascii() {
 #[test]
 fn any_size_is_drawn() {
     let overs = [None, Some(TopOverlay::Help), Some(TopOverlay::Text("drops", vec!["x".repeat(300); 40]))];
-    for picture in [sample::small(), sample::empty()] {
-        let mut state = of(picture);
+    for snapshot in [sample::small(), sample::empty()] {
+        let mut state = of(snapshot);
         for over in &overs {
             state.over.clone_from(over);
             for (width, height) in

@@ -70,7 +70,7 @@ fn a_pause_holds_the_picture_and_not_the_history() {
     let mut next = sample::small();
     next.unix_seconds = Some(9.0);
     state.take(next);
-    assert_ne!(state.picture.as_ref().and_then(|picture| picture.unix_seconds), Some(9.0));
+    assert_ne!(state.snapshot.as_ref().and_then(|snapshot| snapshot.unix_seconds), Some(9.0));
     assert_eq!(
         state.history.of(&HistoryItem::Cpu(0), linerate_host::live::HistoryMetric::Softirq).count(),
         2

@@ -123,8 +123,8 @@ fn replaced(handover: &ServerHandover) -> String {
     for error in &handover.errors {
         line += &format!(" Warning: {error}.");
     }
-    if !handover.left.is_empty() {
-        line += &format!(" Process {} still runs: end it (kill -9).", list(&handover.left));
+    if !handover.remaining.is_empty() {
+        line += &format!(" Process {} still runs: end it (kill -9).", list(&handover.remaining));
     }
     line
 }

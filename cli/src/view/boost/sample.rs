@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use linerate_host::landing::{DeliveryCount, DeliveryReport};
+use linerate_host::delivery::{DeliveryCount, DeliveryReport};
 use linerate_host::setting::SocketAt;
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{CpuSet, Known, Setting, SettingValue};
@@ -33,7 +33,7 @@ pub(crate) fn nsd() -> BoostPlanReport {
         namespace: 4_026_531_840,
         groups: vec![udp, tcp],
         readers: vec![reader(813, &[41, 45]), reader(814, &[42, 46])],
-        landings: Known::Value(landings()),
+        delivery: Known::Value(delivery()),
         notes: vec!["Its calls were sampled 40 times over 2 s.".into()],
     };
     let plan = TunePlan {
@@ -44,7 +44,7 @@ pub(crate) fn nsd() -> BoostPlanReport {
         devices: Vec::new(),
         cpus: vec![0, 1],
         layouts: Vec::new(),
-        agreements: Vec::new(),
+        exclusions: Vec::new(),
         changes: vec![
             change(thread(813), "0-3", "0", "Its socket's packets arrive on CPU 0."),
             change(thread(814), "0-3", "1", "Its socket's packets arrive on CPU 1."),
@@ -52,7 +52,7 @@ pub(crate) fn nsd() -> BoostPlanReport {
         ],
         target: Vec::new(),
         held_back: Vec::new(),
-        left: Vec::new(),
+        skipped: Vec::new(),
     };
     let place = |cpu, receives, sockets: [u64; 2], threads: &[u32]| CpuAssignment {
         cpu,
@@ -143,8 +143,8 @@ fn group(protocol: SocketProtocol, local: &str, cookies: &[u64]) -> ServerGroup 
     }
 }
 
-fn landings() -> DeliveryReport {
-    let landing = |cookie, arrived_on, read_on, packets| DeliveryCount {
+fn delivery() -> DeliveryReport {
+    let delivery_count = |cookie, arrived_on, read_on, packets| DeliveryCount {
         cookie,
         arrived_on: Some(arrived_on),
         read_on,
@@ -152,8 +152,12 @@ fn landings() -> DeliveryReport {
         tid: 813,
         packets,
     };
-    let read =
-        vec![landing(41, 0, 0, 300), landing(41, 1, 0, 200), landing(42, 0, 1, 260), landing(42, 1, 1, 240)];
+    let read = vec![
+        delivery_count(41, 0, 0, 300),
+        delivery_count(41, 1, 0, 200),
+        delivery_count(42, 0, 1, 260),
+        delivery_count(42, 1, 1, 240),
+    ];
     DeliveryReport { seconds: 2.0, read, ..DeliveryReport::default() }
 }
 

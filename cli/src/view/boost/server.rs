@@ -140,10 +140,10 @@ fn member_table(report: &BoostPlanReport, group: &ServerGroup, full: bool) -> Ta
 /// Datagrams of a socket, and the share that was read on the CPU of their arrival.
 fn delivery_cells(report: &BoostPlanReport, seen: &SocketAgreement) -> (String, String) {
     let arrived: u64 = seen.arrived.iter().map(|(_, packets)| packets).sum();
-    let landings = report.server.landings.value();
-    let known = landings.into_iter().flat_map(|landings| &landings.read).filter_map(|landing| {
-        let arrived_on = landing.arrived_on.filter(|_| landing.cookie == seen.cookie)?;
-        Some((landing.packets, if arrived_on == landing.read_on { landing.packets } else { 0 }))
+    let delivery = report.server.delivery.value();
+    let known = delivery.into_iter().flat_map(|delivery| &delivery.read).filter_map(|item| {
+        let arrived_on = item.arrived_on.filter(|_| item.cookie == seen.cookie)?;
+        Some((item.packets, if arrived_on == item.read_on { item.packets } else { 0 }))
     });
     let (read, here) = known.fold((0, 0), |(read, here), (more, there)| (read + more, here + there));
     let share = if read == 0 { "-".to_owned() } else { format::percent(here as f64 / read as f64) };

@@ -141,7 +141,7 @@ fn status_report() -> BoostStatusReport {
         settings: Vec::new(),
     };
     let now =
-        BoostedServerState { landed: delivery(1_000, 1_000), unread_sockets: vec![42], changes_wanted: 1 };
+        BoostedServerState { delivery: delivery(1_000, 1_000), unread_sockets: vec![42], changes_wanted: 1 };
     let local = "0.0.0.0:53".parse().expect("an address");
     let group = SteeredGroup { protocol: SocketProtocol::Udp, local, steered: Known::Value(Some(steered)) };
     BoostStatusReport {

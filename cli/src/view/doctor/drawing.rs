@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use askama::Template;
 use linerate_host::CpuSet;
 
-use super::picture::{InterfacePaths, QueueFlow, TransmitChoice, packets_per_second};
-use super::service::DrawnService;
+use super::paths::{InterfacePaths, QueueFlow, TransmitChoice, packets_per_second};
+use super::service::PathService;
 
 /// Shapes, in the units of the view box.
 #[derive(Template)]
@@ -75,7 +75,7 @@ struct PictureColumn {
 
 impl PathDrawing {
     /// The paths of an interface, to a service if there is one to draw.
-    pub(crate) fn new(paths: &InterfacePaths, service: Option<&DrawnService>) -> Self {
+    pub(crate) fn new(paths: &InterfacePaths, service: Option<&PathService>) -> Self {
         let mut drawing = Self {
             alternative: format!(
                 "The path of packets through {}: {}",
@@ -223,7 +223,7 @@ impl PathDrawing {
     fn service(
         &mut self,
         paths: &InterfacePaths,
-        service: &DrawnService,
+        service: &PathService,
         from: &PictureColumn,
         middle: u32,
     ) -> (u32, CpuSet) {

@@ -2,7 +2,7 @@
 
 use linerate_host::CpuSet;
 
-use super::picture::{InterfacePaths, QueueFlow};
+use super::paths::{InterfacePaths, QueueFlow};
 
 /// Queues with the same path.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,7 +7,7 @@ use linerate_host::{CpuSet, Known};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct DrawnService {
+pub(crate) struct PathService {
     /// `UDP 0.0.0.0:53`.
     pub(crate) name: String,
     /// `nsd[812]`; empty if unknown.
@@ -26,7 +26,7 @@ pub(crate) struct SocketReader {
 }
 
 /// The service to draw, and the other services.
-pub(super) fn choose(path: &PacketPath) -> (Option<DrawnService>, Vec<DrawnService>) {
+pub(super) fn choose(path: &PacketPath) -> (Option<PathService>, Vec<PathService>) {
     let services = path.socket.services();
     let is_udp = |service: &&ServiceSockets| service.protocol == SocketProtocol::Udp;
     // A service on a loopback address receives nothing from an interface with queues.
@@ -39,12 +39,12 @@ pub(super) fn choose(path: &PacketPath) -> (Option<DrawnService>, Vec<DrawnServi
     let others =
         services.iter().filter(|service| !chosen.is_some_and(|chosen| std::ptr::eq(chosen, *service)));
     (
-        chosen.map(|service| DrawnService::of(path, service)),
-        others.map(|service| DrawnService::of(path, service)).collect(),
+        chosen.map(|service| PathService::of(path, service)),
+        others.map(|service| PathService::of(path, service)).collect(),
     )
 }
 
-impl DrawnService {
+impl PathService {
     fn of(path: &PacketPath, service: &ServiceSockets) -> Self {
         let processes = match &service.processes {
             Known::Value(processes) => {
@@ -153,9 +153,9 @@ impl DrawnService {
 mod tests {
     use super::*;
 
-    fn served(incoming: [Option<u32>; 2]) -> DrawnService {
+    fn served(incoming: [Option<u32>; 2]) -> PathService {
         let taker = |incoming: Option<u32>| SocketReader { incoming, threads: Vec::new() };
-        DrawnService {
+        PathService {
             name: "UDP 0.0.0.0:53".to_owned(),
             processes: String::new(),
             sockets: incoming.map(taker).into(),

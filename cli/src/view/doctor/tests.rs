@@ -37,15 +37,14 @@ fn no_privilege(what: &str) -> UnknownItem {
     UnknownItem { what: what.to_owned(), why: "asking eth0: no privilege".to_owned() }
 }
 
-fn picture(name: &str) -> PathPicture {
-    diagnosed(name).result.picture
+fn paths(name: &str) -> PacketPaths {
+    diagnosed(name).result.paths
 }
 
 /// The drawn path alone.
 fn drawn(name: &str, width: usize) -> String {
     let envelope = diagnosed(name);
-    let document =
-        Document { sections: path_sections(&envelope.result.picture, false), ..Document::default() };
+    let document = Document { sections: path_sections(&envelope.result.paths, false), ..Document::default() };
     text::text(&document, TextStyle { width, colour: false })
 }
 
@@ -70,8 +69,8 @@ fn the_queue_with_most_packets_is_a_lane_of_its_own() {
 #[test]
 fn nothing_is_drawn_if_nothing_is_known() {
     let path = PacketPath::observe(&Host::scripted([("/proc/uptime", "1 1")]), &Scope::default());
-    let picture = PathPicture::from_view(&HostView::once(&path));
-    assert!(path_sections(&picture, false).iter().all(|section| {
+    let paths = PacketPaths::from_view(&HostView::once(&path));
+    assert!(path_sections(&paths, false).iter().all(|section| {
         section.blocks_for(Audience::Text).chain(section.blocks_for(Audience::Page)).next().is_none()
     }));
 }
@@ -85,9 +84,9 @@ fn every_host_fits_into_terminal_and_frame() {
             assert_eq!(long, None, "{name}, {width} columns");
             assert!(text.lines().count() <= 60, "{name}: {text}");
         }
-        let picture = picture(name);
-        for paths in &picture.interfaces {
-            let drawing = PathDrawing::new(paths, picture.service.as_ref());
+        let host = paths(name);
+        for paths in &host.interfaces {
+            let drawing = PathDrawing::new(paths, host.service.as_ref());
             assert!(drawing.lines.len() < 1_000, "{name}: {} lines", drawing.lines.len());
             for label in &drawing.labels {
                 assert!(label.x < drawing.width && label.y < drawing.height, "{name}: {}", label.text);
@@ -99,8 +98,8 @@ fn every_host_fits_into_terminal_and_frame() {
 #[test]
 fn idle_transmit_queues_have_quiet_lines() {
     let classes = |name: &str| {
-        let picture = picture(name);
-        let drawing = PathDrawing::new(&picture.interfaces[0], picture.service.as_ref());
+        let host = paths(name);
+        let drawing = PathDrawing::new(&host.interfaces[0], host.service.as_ref());
         let lines = drawing.lines.into_iter().filter(|line| line.told.contains(": tx "));
         lines.map(|line| line.class).collect::<std::collections::BTreeSet<_>>()
     };
@@ -110,9 +109,9 @@ fn idle_transmit_queues_have_quiet_lines() {
 
 #[test]
 fn queues_without_an_interrupt_have_lines_from_queue_to_transmit_queue() {
-    let mut picture = picture("makita-2016");
-    picture.service = None;
-    let paths = &mut picture.interfaces[0];
+    let mut host = paths("makita-2016");
+    host.service = None;
+    let paths = &mut host.interfaces[0];
     for queue in &mut paths.queues {
         (queue.napi, queue.rps) = (Some(CpuSet::new()), Some(CpuSet::new()));
     }

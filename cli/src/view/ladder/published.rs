@@ -16,19 +16,19 @@ pub(super) fn section(report: &LadderReport) -> Section {
             "{}.{host} {} B payload, {} per second.",
             ladder.source, ladder.payload_bytes, ladder.counts
         );
-        let asides: Vec<String> = ladder
-            .asides
+        let comparisons: Vec<String> = ladder
+            .comparisons
             .iter()
-            .map(|aside| {
-                let (from, to) = (aside.from_per_second, aside.to_per_second);
-                format!("{}: {}, from {} to {}", aside.id, ratio(to / from), rate(from), rate(to))
+            .map(|comparison| {
+                let (from, to) = (comparison.from_per_second, comparison.to_per_second);
+                format!("{}: {}, from {} to {}", comparison.id, ratio(to / from), rate(from), rate(to))
             })
             .collect();
         published = published
             .with(Block::Heading(ladder.id.clone()))
             .with(Block::faint(about))
             .with(published_chart(ladder, &report.published))
-            .with(Block::List(asides));
+            .with(Block::List(comparisons));
     }
     published
 }

@@ -224,8 +224,8 @@ pub(crate) fn published_sources(report: &LadderReport) -> Vec<&str> {
         .iter()
         .filter(|ladder| {
             let steps = ladder.steps.iter().map(|step| step.id.as_str());
-            let asides = ladder.asides.iter().map(|aside| aside.id.as_str());
-            steps.skip(1).chain(asides).any(|id| shown.contains(&id))
+            let comparisons = ladder.comparisons.iter().map(|comparison| comparison.id.as_str());
+            steps.skip(1).chain(comparisons).any(|id| shown.contains(&id))
         })
         .map(|ladder| ladder.id.as_str())
         .collect()

@@ -68,7 +68,7 @@ pub(crate) fn ramp_step(outcome: &SlotOutcome) -> String {
         |quantile| outcome.latency_ns.quantile(quantile).map_or_else(|| "-".to_owned(), format::microseconds);
     format!(
         "{:>9}  {:>10}  {:>10}  {:>8} {:>10} {:>10}",
-        outcome.asked_per_second.map_or_else(|| "-".to_owned(), format::rate),
+        outcome.requested_per_second.map_or_else(|| "-".to_owned(), format::rate),
         format::rate(outcome.offered_per_second),
         format::rate(outcome.answered_per_second),
         format::percent(outcome.loss_ratio()),

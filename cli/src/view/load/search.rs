@@ -71,7 +71,7 @@ fn text_facts(found: &SearchReport) -> Vec<Fact> {
     facts.push(Fact::new("holds with", bounds(&found.method)));
     if estimate.median > 0.0 {
         let latency = &found.capacity.latency_ns;
-        facts.push(Fact::new("sent", found.capacity.left_as.to_string()));
+        facts.push(Fact::new("sent", found.capacity.send_method.to_string()));
         facts.push(Fact::new("loss there", percent(found.capacity.loss_ratio)));
         facts.push(Fact::new("latency", latency_text(latency)));
     }

@@ -1,7 +1,7 @@
 use linerate_host::setting::QueueDirection;
 use linerate_host::{Setting, SettingValue};
 use linerate_tune::NamedDevice;
-use linerate_tune::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use linerate_tune::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use linerate_tune::plan::{ChangeBenefit, ChangeImpact, PlannedChange, SCHEMA, SkippedFinding};
 
 use super::*;
@@ -45,8 +45,8 @@ fn sample() -> TunePlan {
         owner: "auditd".into(),
         what: "Sets enabled to 1".into(),
         read_from: "/etc/audit/rules.d".into(),
-        acts: EnforcementMode::OnRestart,
-        agreement: ClaimAgreement::ByHand {
+        enforcement: EnforcementMode::OnRestart,
+        exclusion: ClaimExclusion::ByHand {
             commands: vec!["echo '-e 0' > /etc/audit/rules.d/x.rules".into()],
         },
     });
@@ -63,11 +63,11 @@ fn sample() -> TunePlan {
         }],
         cpus: vec![0, 1, 2, 3, 8, 9],
         layouts: Vec::new(),
-        agreements: Vec::new(),
+        exclusions: Vec::new(),
         changes: vec![rps(0, "11"), audit, table, rps(1, "22")],
         target: Vec::new(),
         held_back: Vec::new(),
-        left: vec![SkippedFinding {
+        skipped: vec![SkippedFinding {
             finding: "socket.shared-by-threads".into(),
             severity: "high".into(),
             title: "20 threads serve one socket".into(),
@@ -89,7 +89,7 @@ fn in_full_nothing_is_left_out() {
 
 #[test]
 fn a_plan_of_nothing_says_so() {
-    let empty = TunePlan { changes: Vec::new(), left: Vec::new(), cpus: Vec::new(), ..sample() };
+    let empty = TunePlan { changes: Vec::new(), skipped: Vec::new(), cpus: Vec::new(), ..sample() };
     assert_eq!(plan(&empty, "ns1", false, WIDE), "Nothing to change on ns1 for udp-server.\n");
 }
 
@@ -100,7 +100,7 @@ fn what_is_held_back_says_why_what_comes_first_and_what_became_of_others() {
     waiting.held_back.push(linerate_tune::plan::HeldBack {
         until_fixed: "socket.shared-by-threads".into(),
         why: "20 threads serve one socket.".into(),
-        first: "Open a socket per thread.".into(),
+        fix_first: "Open a socket per thread.".into(),
         effect: "270,000 to 17,000 transactions/s.".into(),
         source: "Makita 2016".into(),
         changes,

@@ -1,4 +1,5 @@
-//! Our own server, started plain and boosted, against the same started with its own steering and pinning.
+//! Compares two `linerate serve echo`: a boosted one without steering and pinning of its own, and
+//! one that steers and pins itself.
 
 use linerate_load::stats::compare;
 
@@ -9,18 +10,20 @@ use crate::support::{machine, program};
 const PLAIN: u16 = 5301;
 const STEERED: u16 = 5302;
 
-/// Rounds of A B B A and seconds a slot; the long form is for figures that are to be told.
+/// Rounds of A B B A, and seconds per slot. `LINERATE_TEST_LONG` selects the values for published
+/// figures.
 fn effort() -> (usize, &'static str) {
     if std::env::var_os("LINERATE_TEST_LONG").is_some() { (6, "3") } else { (4, "0.5") }
 }
 
-/// Transactions a second of a server that always has requests waiting.
+/// Transactions per second of a server that always has requests waiting.
 fn throughput(host: &BoostServersTestHost, port: u16, seconds: &str) -> f64 {
     let outcome = host.loaded(port, &["--window", "8", "--duration", seconds]);
     outcome["answered_per_second"].as_f64().unwrap_or_else(|| panic!("no rate in {outcome}"))
 }
 
-/// Pairs of neighbours in time, A B B A A B B A.
+/// The throughput of the steered and of the boosted server, measured in turn: A B B A A B B A.
+/// Values with the same index were measured one after the other.
 fn alternate(host: &BoostServersTestHost, rounds: usize, seconds: &str) -> (Vec<f64>, Vec<f64>) {
     let mut found = (Vec::new(), Vec::new());
     for pair in 0..2 * rounds {
@@ -48,7 +51,7 @@ fn a_plain_server_boosted_does_as_well_as_one_that_steers_itself() {
     let full = host.full_buffers();
     let load = host.loading(PLAIN, BUSY_RATE, &[]);
     host.expect(0, &["--port", &port, "apply", "--yes", "--look", "1"]);
-    // What is lost otherwise is lost by us.
+    // Any loss beyond full socket buffers is linerate's fault.
     let lost = count(&load.end(), "lost");
     assert!(lost <= host.full_buffers() - full, "{lost}");
     assert_eq!(steering(&host, PLAIN)[0].1, "\"cpu\"");

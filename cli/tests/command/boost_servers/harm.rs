@@ -1,4 +1,4 @@
-//! A boost of a server that keeps its clients' state in its processes, and is not known to do so.
+//! A boost of a server whose processes keep client state. linerate's catalogue does not list it.
 
 use std::time::Duration;
 
@@ -30,13 +30,14 @@ fn a_boost_that_silences_clients_is_undone() {
     assert_eq!((&applied["result"]["undone"], traces(&host, pid, PORT)), (&true.into(), before));
     let (status, _) = host.expect(0, &["status"]);
     assert_eq!(status, "No boost is in effect.\n");
-    // The same clients are answered again: of the load's last tenths of a second, without the very last.
+    // The same clients get replies again: checks three of the last 0.1 s intervals of the load,
+    // without the very last one.
     std::thread::sleep(Duration::from_millis(500));
     let outcome = load.end();
     let last = outcome["intervals"].as_array().expect("intervals").iter().rev().skip(1).take(3);
     for interval in last {
         let [sent, answered] = ["sent", "answered"].map(|key| count(interval, key));
-        // A full buffer may lose some.
+        // Full buffers may drop up to 10 %.
         assert!(sent > 0 && answered * 10 >= sent * 9, "{interval}");
     }
 }

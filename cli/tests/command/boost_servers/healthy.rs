@@ -1,4 +1,4 @@
-//! `linerate doctor` on healthy servers: nothing above a note.
+//! `linerate doctor` reports only notes about healthy servers.
 
 use linerate_lab::program::{RecipeValues, ServerRecipe};
 use linerate_testkit::reflector::installed::find;
@@ -11,7 +11,7 @@ use crate::tune::scene::output_text;
 /// Requests per second.
 const RATES: [f64; 2] = [0.0, 2_000.0];
 
-/// Recipes and their programs.
+/// Names of recipes, and of their programs.
 const SERVERS: [(&str, &str); 7] = [
     ("nsd", "nsd"),
     ("knot", "knotd"),
@@ -22,10 +22,10 @@ const SERVERS: [(&str, &str); 7] = [
     ("rsyslog", "rsyslogd"),
 ];
 
-/// Findings of doctor above a note.
+/// The exit status of doctor, and its findings with a severity above note.
 fn findings(host: &BoostServersTestHost, port: u16) -> (Option<i32>, Vec<String>) {
     let mut doctor = host.scene.on_host(crate::support::program());
-    // Counters since boot tell of the whole machine and of other tests.
+    // --interval compares two readings. Counters since boot include other tests on this machine.
     doctor.args(["doctor", "--port", &port.to_string(), "--interval", "1", "--json", "-"]);
     let output = doctor.output().expect("the command starts");
     let (out, err) = output_text(&output);

@@ -1,4 +1,5 @@
-//! `linerate ladder --port` on an NSD that runs: its clients lose nothing, and whatever ends a run, all is as it was.
+//! `linerate ladder --port` on a running NSD: its clients lose nothing, and all settings are
+//! restored however the run ends.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -19,13 +20,13 @@ const CLIENT: &str = "198.18.0.101";
 
 /// NSD on a host with generators.
 struct RunningNsd {
-    // In the order of dropping: what lives in the lab goes before it.
+    // Rust drops fields in this order, so that programs in the lab end before the lab.
     generators: SshTestGenerators,
     nsd: NsdTestServer,
     host: BoostServersTestHost,
 }
 
-/// All that a run may change.
+/// All settings that a run may change.
 type Everything = (super::traces::ServerSettingValues, HostSettingValues);
 
 impl RunningNsd {
@@ -42,7 +43,7 @@ impl RunningNsd {
         (traces(&self.host, self.nsd.pid, PORT), self.host.scene.values())
     }
 
-    /// A run with at most 2,000 queries per second, which costs nobody a reply.
+    /// A run with at most 2,000 queries per second, a rate at which no client loses a reply.
     fn ladder(&self, arguments: &[&str]) -> std::process::Command {
         let mut command =
             self.generators.ladder(&self.host.scene, &["--port", "5300", "--workload", self.nsd.workload()]);
@@ -51,7 +52,8 @@ impl RunningNsd {
         command
     }
 
-    /// A client that asks 100 times per second from a socket of its own, until it gets SIGINT.
+    /// A client that sends 100 queries per second from its own socket and address, until it gets
+    /// SIGINT.
     fn client(&self) -> Child {
         let mut command = self.host.scene.on("sender0", program());
         command.args([
@@ -88,7 +90,7 @@ impl RunningNsd {
         self.nsd.servers().iter().any(|pid| !allowed(*pid, *pid).contains(['-', ',']))
     }
 
-    /// A run up to where a thread of NSD is pinned.
+    /// Starts a run and returns once a thread of NSD is pinned.
     fn midway(&self) -> Child {
         let mut child = self.ladder(&["--steps", "pin-threads"]).spawn().expect("the command starts");
         within(120, "a thread is pinned", || {
@@ -202,7 +204,7 @@ fn a_running_server_that_cannot_be_measured_is_a_line() {
     };
     let wrong_line = scene.host.write("wrong", "www.example.test A\nonly-a-name\n");
     let wrong_line = format!("dns:{wrong_line}");
-    // A second NSD, at an address that is not the interface's.
+    // A second NSD, on an address that eth0 does not have.
     let elsewhere = scene.host.scene.path("elsewhere");
     fs::create_dir(&elsewhere).expect("made");
     let files = Files {

@@ -1,4 +1,4 @@
-//! NSD as Debian has it: two servers, a socket each.
+//! NSD as Debian packages it, with two server processes that have one socket each.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,19 +19,19 @@ www.example.test AAAA
 nothing.example.test A
 ";
 
-/// NSD, and how it is asked.
+/// A running NSD, and the workload that queries it.
 pub(super) struct NsdTestServer {
     pub(super) pid: u32,
     workload: String,
 }
 
 impl NsdTestServer {
-    /// Started, answering, with its queues on both CPUs.
+    /// Starts NSD and waits until it answers. The receive queues are spread over both CPUs.
     pub(super) fn start(host: &mut BoostServersTestHost) -> Self {
         Self::start_with(host, true)
     }
 
-    /// Without reuseport its servers share a socket.
+    /// Without `reuseport` the server processes share one socket.
     pub(super) fn start_with(host: &mut BoostServersTestHost, reuseport: bool) -> Self {
         host.spread();
         let workload = format!("dns:{}", host.write("queries", QUERIES));
@@ -55,27 +55,27 @@ impl NsdTestServer {
         nsd
     }
 
-    /// As `--workload` takes it.
+    /// The value for `--workload`.
     pub(super) fn workload(&self) -> &str {
         &self.workload
     }
 
-    /// Arguments of load that asks it.
+    /// Arguments for a `linerate load` that queries NSD.
     pub(super) fn ask<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
         [&["--workload", &self.workload], arguments].concat()
     }
 
-    /// The processes that answer.
+    /// NSD's server processes, which answer queries.
     pub(super) fn servers(&self) -> Vec<u32> {
         family(self.pid).into_iter().filter(|pid| name(*pid).starts_with("nsd: server")).collect()
     }
 
-    /// The process that forks these.
+    /// The process that forks the server processes.
     pub(super) fn parent(&self) -> u32 {
         family(self.pid).into_iter().find(|pid| name(*pid) == "nsd: main").expect("a parent")
     }
 
-    /// A rate at which it loses nothing, half of what it can do.
+    /// Half of NSD's measured capacity, in queries per second: a rate at which NSD loses nothing.
     pub(super) fn half_capacity(&self, host: &BoostServersTestHost) -> f64 {
         let search = ["--search", "--searches", "1", "--slot", "0.3", "--resolution", "10%", "--time", "20"];
         let found = host.loaded(PORT, &self.ask(&search));
@@ -84,16 +84,18 @@ impl NsdTestServer {
     }
 }
 
-/// Share of the datagrams that were read on the CPU they arrived on, of a document's part.
+/// The share of datagrams that were read on the CPU where they arrived, and the number of
+/// datagrams.
 fn share(agreement: &Value) -> (f64, u64) {
     let packets = count(agreement, "packets");
     (count(agreement, "on_arrival_cpu") as f64 / packets as f64, packets)
 }
 
-/// Boosts and undoes it several times under load, of which nothing may be lost.
+/// Applies and undoes a boost several times under load. No request may be lost. If full socket
+/// buffers drop some, repeats all at half the rate, with at most `ATTEMPTS` attempts.
 fn switches(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64) {
     const ATTEMPTS: u32 = 3;
-    let times = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 10 } else { 4 };
+    let times = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 10 } else { 2 };
     let port = PORT.to_string();
     for attempt in 1..=ATTEMPTS {
         let full = host.full_buffers();
@@ -114,8 +116,8 @@ fn switches(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64) {
             assert_eq!(sent, answered);
             return;
         }
-        // On a machine that does other things, a process may not run for longer than its socket's buffer lasts. What is
-        // lost otherwise is lost by us.
+        // On a busy machine a process may wait for a CPU so long that its socket buffer fills up.
+        // Any other loss is linerate's fault.
         assert!(lost <= full && attempt < ATTEMPTS, "{outcome}");
         rate /= 2.0;
     }
@@ -172,7 +174,7 @@ fn options_of_nsd_s_sockets_are_set_and_put_back() {
     let sockets: Vec<&String> =
         boosted.iter().filter(|(name, _)| name.starts_with("socket")).map(|(_, value)| value).collect();
     let with = |text: &str| sockets.iter().filter(|value| value.contains(text)).count();
-    // Two sockets, each held by a server process and by the two before it.
+    // Two sockets, each open in three processes: a server process, its parent and its grandparent.
     assert_eq!(with("receive buffer Ok(8388608)"), 6, "{boosted:#?}");
     assert_eq!(with("\"50\""), 6, "{boosted:#?}");
     host.expect(0, &["--port", &port, "undo"]);

@@ -1,5 +1,6 @@
-//! Random tunes and boosts, with kills, foreign changes, renames and restarts between them. Undo restores each setting, or
-//! names the setting that somebody else changed.
+//! Random sequences of tunes and boosts, with kills, changes by another program, interface renames
+//! and server restarts between them. Undo restores each setting, or names the setting that the
+//! other program changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -12,23 +13,23 @@ use crate::tune::scene::output_text;
 
 const PORT: u16 = 5304;
 
-/// Each undo ends at most one tune, and any of them may be killed.
+/// Each undo ends at most one tune, and the test may kill any of them.
 const MAX_UNDOS: usize = 40;
 
-/// The host with what was done to it.
+/// The host, and a log of all actions on it.
 struct RandomHistory<'h> {
     host: &'h mut BoostServersTestHost,
     random: u64,
     log: Vec<String>,
-    /// The server's process, and its threads and sockets before any boost.
+    /// The server's process ID, and the settings of its threads and sockets before any boost.
     server: (u32, ServerSettingValues),
     load: Option<BackgroundLoad>,
     interface: &'static str,
-    /// Values that somebody else wrote, by the path while the interface is eth0.
+    /// Values that `interfere` wrote. The keys are paths with the name eth0.
     foreign: BTreeMap<String, &'static str>,
-    /// Those that undo has to name, because a tune had changed the setting before.
+    /// Settings that undo has to name, by path, because a tune had changed them before `interfere`.
     to_name: BTreeMap<String, String>,
-    /// Settings of tunes that ended well, as `rx-0/rps_cpus` or `eth0.rp_filter`.
+    /// Settings that successful tunes changed: `rx-0/rps_cpus` or `net.ipv4.conf.eth0.rp_filter`.
     made: BTreeSet<String>,
 }
 
@@ -51,7 +52,7 @@ impl RandomHistory<'_> {
         }
     }
 
-    /// Starts the server, also in place of another.
+    /// Starts the server. Ends the previous server first.
     fn start_server(&mut self) {
         self.log.push("the server is started".into());
         self.load = None;
@@ -64,7 +65,7 @@ impl RandomHistory<'_> {
         self.server = (pid, traces(self.host, pid, PORT));
     }
 
-    /// Runs a command to its end, or kills it at a sync of the journal or after some time.
+    /// Runs a command. Kills some commands, at an fdatasync of the journal or within 1.5 s.
     fn run(&mut self, arguments: &[&str]) -> (String, Option<i32>) {
         let (how, sync, wait_ms) = (self.pick(4), self.pick(20) + 1, self.pick(1_500));
         let mut command = self.host.scene.on_host(if how == 1 { "strace".into() } else { program() });
@@ -88,7 +89,7 @@ impl RandomHistory<'_> {
     }
 
     fn tune(&mut self) {
-        // A plan for the interface under its usual name.
+        // The plans are for the interface under its name eth0.
         if self.interface != "eth0" {
             return;
         }
@@ -100,7 +101,7 @@ impl RandomHistory<'_> {
             let queue = change["setting"]["queue_cpus"].clone();
             let is_receive = queue["direction"] == "receive";
             if is_receive {
-                // Somebody else writes 0 and 3.
+                // `interfere` writes 0 and 3.
                 change["to"] = ["1", "2"][usize::from(self.pick(2) == 0)].into();
             }
             if change["from"] != change["to"] {
@@ -127,7 +128,7 @@ impl RandomHistory<'_> {
         ]);
     }
 
-    /// Somebody else writes a setting.
+    /// Writes a setting like another program on the host would.
     fn interfere(&mut self) {
         let queue = self.pick(4);
         let mask = format!("rx-{queue}/rps_cpus");
@@ -155,14 +156,14 @@ impl RandomHistory<'_> {
         self.log.push(format!("{old} is renamed to {name}"));
     }
 
-    /// Undoes tunes until there is none, and returns the output.
+    /// Undoes tunes until none is in effect. Returns the output of all undo commands.
     fn undo(&mut self) -> String {
         let mut said = String::new();
         for _ in 0..MAX_UNDOS {
             let (out, status) = self.run(&["tune", "undo"]);
             said += &out;
             if status.is_none() {
-                // Its output is lost.
+                // The output of a killed undo is lost.
                 self.to_name.clear();
             }
             if status == Some(2) && out.contains("nothing to undo") {
@@ -173,10 +174,10 @@ impl RandomHistory<'_> {
     }
 }
 
-/// A random history of a host, and its undo.
+/// Runs random actions on a host, undoes them and checks all settings.
 fn history(host: &mut BoostServersTestHost, seed: u64) {
     let _ = std::fs::remove_dir_all(host.scene.state());
-    // A command that is killed at once does not create it.
+    // A command that is killed at once does not create the directory.
     std::fs::create_dir(host.scene.state()).expect("created");
     let before = host.scene.values();
     let mut history = RandomHistory {
@@ -213,7 +214,7 @@ fn history(host: &mut BoostServersTestHost, seed: u64) {
     assert!(differing.is_empty() && after.len() == expected.len(), "{differing:#?}: {log}");
     let (pid, server) = &history.server;
     assert_eq!(*server, traces(history.host, *pid, PORT), "{log}");
-    // A tune that was killed before its first change stays listed, so that it can be resumed.
+    // A tune that was killed before its first change stays listed, so that you can resume it.
     let (status, _) = history.host.scene.expect_any("status", &[]);
     let is_empty = status == "No tune is in effect.\n" || status.contains("; 0 settings in effect\n");
     assert!(is_empty, "{status}: {log}");

@@ -1,4 +1,4 @@
-//! What cannot be boosted is refused in one line that says why.
+//! `linerate boost` prints one line with the reason if it cannot boost a server.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn echo(host: &mut BoostServersTestHost, sockets: &str) -> u32 {
     host.serve(PORT, program(), &arguments)
 }
 
-/// The one line of a command that refuses.
+/// Runs a command that has to fail with this status. Returns its one line on standard error.
 fn refusal(command: &mut Command, status: i32) -> String {
     let output = command.output().expect("the command starts");
     let (out, err) = expected(status, &["..."], &output);

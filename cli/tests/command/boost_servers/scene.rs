@@ -1,4 +1,4 @@
-//! A host of a lab with servers on it, and load from the other host.
+//! A lab: servers run on the receiver, and the other host sends load.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,30 +12,31 @@ use serde_json::Value;
 use crate::support::{program, skip};
 use crate::tune::scene::{TuneTestLab, output_text, text};
 
-/// The host's address on the link.
+/// The receiver's address on the link.
 pub(crate) const ADDRESS: &str = "198.18.0.1";
 
-/// Requests per second at which threads rarely sleep. A thread that sleeps is woken on the CPU where a packet arrives, so
-/// that a boost would change nothing.
+/// Requests per second at which the server's threads rarely sleep. The kernel wakes a sleeping
+/// thread on the CPU where the packet arrives, so a boost would change nothing.
 pub(crate) const BUSY_RATE: f64 = 20_000.0;
 
-/// How long a server may take until it is there, s.
+/// Time limit for the start of a server, in seconds.
 const PATIENCE: u64 = 20;
 
-/// The host. Its servers end before it does.
+/// The lab's receiver. Its servers end before the lab does.
 pub(crate) struct BoostServersTestHost {
     servers: Vec<Child>,
     pub(crate) scene: TuneTestLab,
 }
 
-/// Load that is offered meanwhile.
+/// A `linerate load` that runs in the background.
 pub(crate) struct BackgroundLoad {
     child: Child,
     document: PathBuf,
 }
 
 impl BoostServersTestHost {
-    /// None, and a SKIP, where no lab can be made, there is one CPU only, or a program is not installed.
+    /// Prints a SKIP line and returns `None` if no lab can be created, there is only one CPU or a
+    /// program is missing.
     pub(crate) fn up(test: &str, programs: &[&str]) -> Option<Self> {
         if let Some(missing) = programs.iter().find(|name| find(name).is_none()) {
             skip(test, &format!("{missing} is not installed"));
@@ -48,7 +49,8 @@ impl BoostServersTestHost {
         TuneTestLab::up(test).map(|scene| Self { servers: Vec::new(), scene })
     }
 
-    /// Queues by turns on CPU 0 and 1, so that the flow decides where a packet arrives, as with a NIC's interrupts.
+    /// Assigns the queues to CPUs 0 and 1 in turn (RPS). The flow then decides on which CPU a
+    /// packet arrives, as with a NIC's interrupts.
     pub(crate) fn spread(&self) {
         for queue in 0..4 {
             let file = format!("/sys/class/net/eth0/queues/rx-{queue}/rps_cpus");
@@ -56,7 +58,8 @@ impl BoostServersTestHost {
         }
     }
 
-    /// Compiles `replicas/server.c` as `server` of the scene. None, and a SKIP, if that fails.
+    /// Compiles `replicas/server.c` to `server` in the test's directory. Prints a SKIP line and
+    /// returns `None` if that fails.
     pub(crate) fn compile_server(&self, test: &str) -> Option<PathBuf> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/replicas/server.c");
         let (mut compiler, server) = (Command::new(find("gcc")?), self.scene.path("server"));
@@ -68,14 +71,14 @@ impl BoostServersTestHost {
         None
     }
 
-    /// A file of the scene, by its path.
+    /// Writes a file in the test's directory and returns its path.
     pub(crate) fn write(&self, name: &str, content: &str) -> String {
         let path = self.scene.path(name);
         std::fs::write(&path, content).expect("written");
         text(&path).to_owned()
     }
 
-    /// The directory of the servers' files.
+    /// The test's directory, for files of the servers.
     pub(crate) fn directory(&self) -> String {
         let path = self.scene.path("");
         text(&path).trim_end_matches('/').to_owned()
@@ -107,40 +110,41 @@ impl BoostServersTestHost {
         }
     }
 
-    /// `linerate boost` on the host, with the scene's journal.
+    /// `linerate boost` on the receiver, with the journal of this test.
     pub(crate) fn boost(&self, arguments: &[&str]) -> Command {
         let mut command = self.scene.on_host(program());
         command.arg("boost").args(arguments).arg("--state-dir").arg(self.scene.state());
         if arguments.contains(&"apply") {
-            // Tests of measurements are those of `tune`.
+            // The tests of `tune` cover measurements.
             command.arg("--measure=never");
         }
         command
     }
 
-    /// The same, run to its end, which has to be this status.
+    /// Runs `linerate boost` and checks its exit status. Returns standard output and standard
+    /// error.
     pub(crate) fn expect(&self, status: i32, arguments: &[&str]) -> (String, String) {
         let output = self.boost(arguments).output().expect("the command starts");
         expected(status, arguments, &output)
     }
 
-    /// The result in the command's JSON document.
+    /// The `result` of the command's JSON document.
     pub(crate) fn document(&self, arguments: &[&str]) -> Value {
         let (out, err) = self.expect(0, &[arguments, &["--json", "-"]].concat());
         let document = serde_json::from_str::<Value>(&out);
         document.unwrap_or_else(|error| panic!("{error}: {out}{err}"))["result"].take()
     }
 
-    /// `linerate load` on the other host, at the port, from both CPUs.
+    /// `linerate load` from the other host to this port, on CPUs 0 and 1.
     pub(crate) fn load(&self, port: u16, arguments: &[&str]) -> Command {
         let mut command = self.scene.on("sender0", program());
         command.arg("load").arg(format!("{ADDRESS}:{port}")).args(arguments);
-        // Sockets: what is sent in the kernel's name would arrive where that thread runs.
+        // Frames of the xdp backend would arrive on the CPU of the sending thread.
         command.args(["--backend", "socket", "--threads", "2", "--cpus", "0-1", "--flows", "64", "--quiet"]);
         command
     }
 
-    /// The document of such load, run to its end.
+    /// Runs `linerate load` to its end. Returns the `result` of its document.
     pub(crate) fn loaded(&self, port: u16, arguments: &[&str]) -> Value {
         let output = self.load(port, arguments).args(["--json", "-"]).output().expect("it starts");
         let (out, err) = output_text(&output);
@@ -148,7 +152,7 @@ impl BoostServersTestHost {
         document.unwrap_or_else(|error| panic!("{error}: {out}{err}"))["result"].take()
     }
 
-    /// Datagrams that found a socket's buffer full, on both hosts (UdpRcvbufErrors).
+    /// Datagrams that both hosts dropped because a socket buffer was full (UdpRcvbufErrors).
     pub(crate) fn full_buffers(&self) -> u64 {
         ["receiver", "sender0"].into_iter().map(|host| self.counter(host, "RcvbufErrors")).sum()
     }
@@ -163,7 +167,7 @@ impl BoostServersTestHost {
         values.split(' ').nth(at).and_then(|value| value.parse().ok()).expect("a count")
     }
 
-    /// Load that goes on until it is asked to end.
+    /// Starts a load that runs until `end`, and waits for its first interval.
     pub(crate) fn loading(&self, port: u16, rate: f64, arguments: &[&str]) -> BackgroundLoad {
         let document = self.scene.path("load.json");
         let _ = std::fs::remove_file(&document);
@@ -181,12 +185,12 @@ impl BoostServersTestHost {
 }
 
 impl BackgroundLoad {
-    /// Whether it goes on.
+    /// Whether the load still runs.
     pub(crate) fn goes_on(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
     }
 
-    /// Ends it, and waits for its document.
+    /// Ends the load and returns the `result` of its document.
     pub(crate) fn end(mut self) -> Value {
         signal(self.child.id(), Signal::INT);
         self.child.wait().expect("a child");
@@ -197,7 +201,7 @@ impl BackgroundLoad {
 
 impl Drop for BackgroundLoad {
     fn drop(&mut self) {
-        // Waited for already, unless the test failed.
+        // `end` has reaped the child already, unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -209,14 +213,14 @@ impl Drop for BoostServersTestHost {
     }
 }
 
-/// What a command said, whose status has to be this.
+/// Checks a command's exit status. Returns its standard output and standard error.
 pub(crate) fn expected(status: i32, arguments: &[&str], output: &Output) -> (String, String) {
     let (out, err) = output_text(output);
     assert_eq!(output.status.code(), Some(status), "boost {arguments:?}: {out}{err}");
     (out, err)
 }
 
-/// Waits for what nothing tells.
+/// Polls a condition, because no event reports it.
 pub(crate) fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     while !holds() {
@@ -230,7 +234,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("a signal can be sent");
 }
 
-/// Tells a figure, past the test runner's capture.
+/// Prints a figure on standard error, past the test runner's capture.
 pub(crate) fn tell(figure: &str) {
     let _ = std::io::stderr().write_all(format!("\n{figure}\n").as_bytes());
 }

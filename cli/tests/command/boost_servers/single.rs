@@ -1,4 +1,4 @@
-//! Servers with one socket: seen, and explained.
+//! `linerate boost` detects servers with one socket and explains them.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::nsd::{self, NsdTestServer};
 use super::scene::{ADDRESS, BoostServersTestHost};
 use crate::tune::scene::text;
 
-/// Plans for what is on a port, and returns what it says.
+/// Plans a boost of the server on a port. Returns standard output.
 fn plan(host: &BoostServersTestHost, port: u16) -> String {
     let (out, err) = host.expect(0, &["--port", &port.to_string()]);
     assert_eq!(err, "", "{out}");
@@ -23,7 +23,7 @@ fn chronyd_has_one_socket() {
     };
     let address = ADDRESS.parse().expect("an address");
     let config = installed::chrony(Path::new(&host.directory()), Some(address), PORT).expect("written");
-    // -x: the clock is not to be set.
+    // -x: chronyd must not set the clock.
     let chronyd = find("chronyd").expect("it is there");
     host.serve(PORT, chronyd, &["-x", "-d", "-u", "root", "-f", text(&config)]);
     let said = plan(&host, PORT);

@@ -1,5 +1,5 @@
-//! All that a boost may change of a server, as the kernel tells: by `/proc`, by `getsockopt` on copies of its sockets, and by
-//! what `linerate doctor` is told of how a group chooses.
+//! Reads all settings of a server that a boost may change: from `/proc`, with `getsockopt` on
+//! copies of its sockets, and from `linerate doctor`, which reports how a socket group is steered.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use super::scene::BoostServersTestHost;
 use crate::support::program;
 use crate::tune::scene::output_text;
 
-/// What there is, by name, as it reads.
+/// The values of a server's settings, by name.
 pub(super) type ServerSettingValues = BTreeMap<String, String>;
 
-/// A process and all that come from it.
+/// A process and all its descendants.
 pub(super) fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let mut next = 0;
@@ -33,12 +33,12 @@ pub(super) fn family(pid: u32) -> Vec<u32> {
     family
 }
 
-/// The name a process goes by.
+/// The name of a process (`comm`).
 pub(super) fn name(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-/// CPUs that a thread may run on, as a list.
+/// CPUs on which a thread may run, as a list such as `0-1`.
 pub(super) fn allowed(pid: u32, thread: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).expect("a thread");
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -53,7 +53,7 @@ pub(super) fn threads(pid: u32) -> Vec<u32> {
     threads
 }
 
-/// All of a server as it reads now.
+/// Reads all settings of a server.
 pub(super) fn traces(host: &BoostServersTestHost, pid: u32, port: u16) -> ServerSettingValues {
     let mut traces = ServerSettingValues::new();
     for process in family(pid) {
@@ -82,7 +82,7 @@ pub(super) fn steering(host: &BoostServersTestHost, port: u16) -> Vec<(String, S
     udp.map(|service| (service["local"].to_string(), service["steering"].to_string())).collect()
 }
 
-/// Copies of a process's internet sockets, by descriptor.
+/// Copies of a process's IPv4 and IPv6 sockets, by descriptor.
 fn sockets(pid: u32) -> Vec<(u32, OwnedFd)> {
     let process = Pid::from_raw(pid.cast_signed()).expect("a process id");
     let process = pidfd_open(process, PidfdFlags::empty()).expect("a process");
@@ -100,7 +100,7 @@ fn sockets(pid: u32) -> Vec<(u32, OwnedFd)> {
     descriptors.into_iter().filter_map(copy).collect()
 }
 
-/// Options that no library of ours reads but the one that sets them.
+/// Busy poll and receive buffer, read by the same code that sets them.
 fn kept(pid: u32, descriptor: u32, socket: &OwnedFd) -> String {
     let cookie = sockopt::socket_cookie(socket).expect("a cookie");
     let inode = rustix::fs::fstat(socket).expect("an inode").st_ino;
@@ -111,7 +111,7 @@ fn kept(pid: u32, descriptor: u32, socket: &OwnedFd) -> String {
 
 fn options(socket: &OwnedFd) -> String {
     let socket = socket.as_fd();
-    // Of a socket of IPv4 the others are errors, and the same errors before and after.
+    // On an IPv4 socket the IPv6 option is an error, and the same error before and after.
     format!(
         "cookie {:?}, receive buffer {:?}, send buffer {:?}, incoming CPU {:?}, path MTU {:?} {:?}",
         sockopt::socket_cookie(socket),

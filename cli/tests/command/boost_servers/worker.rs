@@ -14,14 +14,15 @@ use crate::support::machine;
 
 const RATE: f64 = 4_000.0;
 
-/// When a tenth of a second began and how much was sent and answered in it.
+/// For each 0.1 s interval: its start in seconds, requests sent and replies received.
 fn tenths(outcome: &Value) -> Vec<(f64, u64, u64)> {
     let intervals = outcome["intervals"].as_array().expect("intervals").iter();
     let begins = |interval: &Value| interval["begins_seconds"].as_f64().expect("a time");
     intervals.map(|each| (begins(each), count(each, "sent"), count(each, "received"))).collect()
 }
 
-/// Longest time in which less than three quarters of what was sent came back, s. Half of it is of the killed process's CPU.
+/// Longest time in which fewer than 3/4 of the requests got a reply, in seconds. Half of the
+/// requests go to the killed process's CPU.
 fn longest_gap(outcome: &Value) -> f64 {
     let (mut longest, mut now) = (0.0_f64, 0.0);
     for (_, sent, received) in tenths(outcome) {
@@ -31,7 +32,7 @@ fn longest_gap(outcome: &Value) -> f64 {
     longest
 }
 
-/// `boost apply --watch`, once it watches.
+/// Starts `boost apply --watch` and returns once it watches.
 fn watched(host: &BoostServersTestHost, port: &str) -> Child {
     let mut command = host.boost(&["--port", port, "apply", "--yes", "--watch", "--look", "0.5"]);
     let mut watch = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
@@ -56,10 +57,10 @@ fn a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back()
     busy.end();
     let load = host.loading(PORT, RATE, &nsd.ask(&[]));
 
-    // That it has looked for the first time is not told.
+    // No output reports the end of the first check.
     std::thread::sleep(Duration::from_secs(1));
 
-    // A parent that does nothing: nobody forks another, and the dead one's socket stays open and fills.
+    // The stopped parent forks no replacement. The killed process's socket stays open and fills up.
     let killed = nsd.servers()[0];
     signal(nsd.parent(), Signal::STOP);
     signal(killed, Signal::KILL);
@@ -77,7 +78,7 @@ fn a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back()
         "nsd: a process killed, watched: longest gap {gap:.1} s, {} lost",
         count(&outcome, "lost")
     ));
-    // A second, in whole tenths.
+    // One second, in steps of 0.1 s.
     assert!(gap < 1.05, "{:?}", tenths(&outcome));
 
     host.expect(0, &["--port", &port, "status"]);
@@ -108,9 +109,10 @@ fn unwatched_a_process_that_is_killed_loses_what_it_held_and_no_more() {
     });
     let outcome = load.end();
     tell(&format!("nsd: a process killed, not watched: {} lost", count(&outcome, "lost")));
-    // It has one query in hand at a time: Debian builds it without recvmmsg. Sockets outlive it in its parent.
+    // The process holds one query at a time, because Debian builds NSD without recvmmsg. Its socket
+    // stays open in its parent.
     assert!(count(&outcome, "lost") <= 1, "{outcome}");
-    // Its thread is gone; the steering is put back.
+    // The killed thread is gone. The steering is restored.
     let (gone, _) = host.expect(0, &["--port", &port, "undo"]);
     assert!(gone.contains(&killed.to_string()), "{gone}");
     assert_eq!(steering(&host, PORT)[0].1, "\"hash\"");

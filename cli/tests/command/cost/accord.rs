@@ -1,52 +1,56 @@
-//! What is taken from a process, as cost sees it and as that process feels it.
+//! Compares the time that `linerate cost` reports as taken from a process with the time that the
+//! process really lost.
 
 use serde_json::Value;
 
 use super::scene::{CostProcess, CostTestHost, FrameSender, OpensslSpeed, openssl};
 use crate::support::{machine, skip};
 
-/// How far the two may be apart, as a share of wall time.
+/// Largest difference between the two, as a share of wall time.
 const ALLOWED: f64 = 0.03;
 
-/// Shares of the CPU that packets are to take.
+/// Shares of the CPU that packets should take.
 const LOADS: [f64; 3] = [0.0, 0.4, 0.8];
 
-/// Interrupts per second on this CPU.
+/// Inter-processor interrupts per second.
 const INTERRUPTS: f64 = 5e3;
 
 const BUSY: &str = "others keep this machine busy: openssl alone is not equally fast from second to second";
 
-/// How far attributed time may be from the time that passed.
+/// Largest difference between attributed and elapsed time, as a share.
 const BOOKS: f64 = 0.01;
 
-/// Packets a second that may take all of a CPU: where to begin.
+/// First guess of the packets per second that take all of a CPU.
 const GUESS: f64 = 5e3;
 
-/// How often a rate is set right.
+/// Maximum number of corrections of a rate.
 const CORRECTIONS: usize = 6;
 
-/// How far its speeds before and after a look may be apart: where the machine itself became faster or slower meanwhile, there is
-/// nothing to compare with.
+/// Largest relative difference between openssl's speeds before and after a sample. If the machine's
+/// own speed changed meanwhile, there is no baseline to compare with.
 const STEADY: f64 = 0.015;
 
-/// How often a look is taken again for want of that.
+/// Maximum number of samples per series, including samples without a steady speed, unless twice the
+/// wanted number is larger.
 const PATIENCE: usize = 12;
 
-/// How many series of looks there are at most: where one says that the two are apart, those of the next count as well. On a machine that is not
-/// this test's alone, single looks at a high load are apart by up to a tenth, to either side.
+/// Maximum number of series. If the median difference of one series is too large, the samples of
+/// the next series count too. On a busy machine, single samples at a high load differ by up to a
+/// tenth in both directions.
 const SERIES: usize = 3;
 
-/// How far a load may fall short of what was wanted.
+/// How far a load may be below its target, as a share of the CPU.
 const SHORT_OF: f64 = 0.1;
 
 const NAME: &str = "what_a_process_loses_is_what_is_said_to_be_taken";
 
-/// One look at a process under load: shares of wall time that it lost to packets while it was scheduled.
+/// One measurement of a process under load. Both values are shares of wall time that it lost to
+/// packets while it was scheduled.
 #[derive(Debug)]
 struct CostAccuracySample {
-    /// By its own speed.
+    /// Calculated from the speed of the process.
     felt: f64,
-    /// By what cost says.
+    /// Reported by `linerate cost`.
     seen: f64,
 }
 
@@ -87,7 +91,7 @@ fn what_a_process_loses_is_what_is_said_to_be_taken() {
     }
 }
 
-/// What an interrupt takes beside its tracepoints is most where a hypervisor delivers many.
+/// The time that an interrupt takes outside its tracepoints is largest in VMs with many interrupts.
 #[test]
 fn what_interrupts_between_cpus_take_is_said_to_be_taken() {
     let _machine = machine();
@@ -117,7 +121,7 @@ fn tell(what: &str, found: &[CostAccuracySample]) {
     }
 }
 
-/// The middle difference of attempts, which are in its order then.
+/// The median difference of the samples. Sorts the samples by difference.
 fn middle(found: &mut [CostAccuracySample]) -> f64 {
     found.sort_by(|one, other| difference(one).total_cmp(&difference(other)));
     difference(&found[found.len() / 2])
@@ -127,7 +131,8 @@ fn difference(attempt: &CostAccuracySample) -> f64 {
     attempt.seen - attempt.felt
 }
 
-/// Looks between times without packets, those that count.
+/// Measures under load, with a measurement without packets before and after each sample. Returns
+/// the samples with a steady speed.
 fn attempts_with<'h>(
     frames: &dyn Fn() -> Option<FrameSender<'h>>,
     wanted: usize,
@@ -152,17 +157,17 @@ fn attempts_with<'h>(
     found
 }
 
-/// Bytes per second that it enciphers by the nanosecond for which it runs in all; looks are equally long.
+/// Bytes per second that openssl encrypts, per ns of its CPU time. All runs are equally long.
 fn pace(idle: OpensslSpeed) -> f64 {
     idle.bytes_per_second / idle.ran_ns
 }
 
-/// For how long it was scheduled and yet not at its work, ns.
+/// Time that openssl was scheduled without doing work, in ns.
 fn lost_ns(loaded: OpensslSpeed, idle: f64) -> f64 {
     loaded.ran_ns - loaded.bytes_per_second / idle
 }
 
-/// Its speed with packets, and what cost says they took from it, ns.
+/// openssl's speed under load, and the time that cost reports as taken from it, in ns.
 fn look<'h>(frames: &dyn Fn() -> Option<FrameSender<'h>>, seconds: u32) -> (OpensslSpeed, f64) {
     let frames = frames();
     let looking = CostProcess::start(&["--by", "thread", "--top", "1000", "--json", "-"]);
@@ -172,7 +177,7 @@ fn look<'h>(frames: &dyn Fn() -> Option<FrameSender<'h>>, seconds: u32) -> (Open
     (loaded, taken(&document, loaded.pid))
 }
 
-/// What was taken from a process, ns.
+/// Time that was taken from a process, in ns.
 fn taken(document: &Value, pid: u32) -> f64 {
     let victims = document["result"]["victims"].as_array().expect("victims");
     let of_it = victims.iter().filter(|victim| victim["pid"] == pid);
@@ -183,7 +188,7 @@ fn ns(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or_else(|| panic!("no '{key}' in {value}"))
 }
 
-/// Each CPU's time is given to somebody, once.
+/// All of a CPU's time has to be attributed, and only once.
 fn accounting_balances(document: &Value) {
     let cpus = document["result"]["cpus"].as_array().expect("CPUs");
     assert!(!cpus.is_empty());
@@ -194,11 +199,12 @@ fn accounting_balances(document: &Value) {
     }
 }
 
-/// What a CPU's time is divided into.
+/// The parts of a CPU's time.
 const PARTS: [&str; 7] =
     ["idle_ns", "tasks_ns", "net_rx_ns", "net_tx_ns", "other_softirq_ns", "nic_irq_ns", "other_irq_ns"];
 
-/// The rate at which packets take this share, beginning from a guess: what one takes depends on how many come together.
+/// Finds the packets per second that take this share of the CPU, starting from a guess: the time
+/// per packet depends on the batch size.
 fn rate_for(host: &CostTestHost, load: f64, guess: f64) -> f64 {
     let (idle, ()) = openssl(1, || ());
     let mut rate = guess;

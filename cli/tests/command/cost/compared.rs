@@ -1,4 +1,4 @@
-//! Two looks side by side.
+//! `linerate cost --compare` shows two results side by side.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What is told who may not look.
+//! Without the required capabilities, `linerate cost` names them in one line.
 
 use std::fs;
 use std::process::Command;
@@ -26,7 +26,7 @@ fn who_may_not_load_programs_is_told_what_it_takes() {
     assert!(output.stdout.is_empty());
 }
 
-/// The program where any user may run it.
+/// A copy of the program that any user may run.
 fn for_all() -> Option<tempfile::TempDir> {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().ok()?;

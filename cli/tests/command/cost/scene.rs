@@ -1,4 +1,4 @@
-//! A CPU with work of its own that gets the packets of another.
+//! A CPU that runs openssl and receives the packets that another CPU sends.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -12,42 +12,43 @@ use serde_json::Value;
 use crate::support::{program, skip};
 use crate::tune::scene::TuneTestLab;
 
-/// The CPU that packets come to, and the one they are sent from.
+/// The CPU that receives packets, and the CPU that sends them.
 pub(super) const CPU: u32 = 1;
 const SENDER: &str = "0";
 
-/// Arguments of chrt for what goes before all ordinary threads: packets alone are to take time from it.
+/// Arguments of chrt for a process that runs before all ordinary threads (SCHED_FIFO), so that only
+/// packets take time from it.
 const BEFORE_OTHERS: [&str; 2] = ["-f", "1"];
 
-/// From the begin of a poll to that of the next.
+/// Time from the start of a poll to the start of the next poll.
 const CYCLE: Duration = Duration::from_millis(3);
 
-/// Rules that each packet passes.
+/// nftables rules that each packet passes.
 const RULES: usize = 2000;
 
-/// A host of a lab whose packets are all taken on one CPU.
+/// A lab host that receives all packets on one CPU.
 pub(super) struct CostTestHost {
     pub(super) scene: TuneTestLab,
 }
 
-/// Frames that leave at a fixed rate and find nobody.
+/// A generator of frames at a fixed rate, to a port without a listener.
 pub(super) struct FrameSender<'h>(Child, &'h CostTestHost);
 
-/// `linerate cost` while it looks.
+/// A running `linerate cost`.
 pub(super) struct CostProcess(Child);
 
-/// What openssl did, by itself and by the kernel's accounts.
+/// openssl's speed as it prints it, and its CPU time as the kernel accounts it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpensslSpeed {
     pub(super) pid: u32,
-    /// Bytes it enciphered a second of the clock.
+    /// Bytes encrypted per second of wall time.
     pub(super) bytes_per_second: f64,
-    /// For how long the scheduler let it run from its start to its end, ns.
+    /// CPU time from start to end, in ns.
     pub(super) ran_ns: f64,
 }
 
 impl CostTestHost {
-    /// None, and a SKIP, where something is missing.
+    /// Prints a SKIP line and returns `None` if something is missing.
     pub(super) fn up(test: &str) -> Option<Self> {
         if let Some(missing) = ["openssl", "taskset"].into_iter().find(|name| find(name).is_none()) {
             skip(test, &format!("{missing} is not installed"));
@@ -62,7 +63,8 @@ impl CostTestHost {
             return None;
         }
         let host = Self { scene: TuneTestLab::up(test)? };
-        // Without TSO a veth polls for single packets too (drivers/net/veth.c, veth_skb_is_eligible_for_gro, Linux 6.12).
+        // Without TSO, a veth uses NAPI polls for single packets too (drivers/net/veth.c,
+        // veth_skb_is_eligible_for_gro, Linux 6.12).
         let queue = "ethtool -L eth0 rx 1 tx 1; ethtool -K eth0 tso off";
         host.scene.shell(queue);
         let status = host.scene.on("sender0", "sh").args(["-c", queue]).status().expect("a shell");
@@ -71,8 +73,9 @@ impl CostTestHost {
         Some(host)
     }
 
-    /// Has each packet pass rules that look routes up and match none, so that few packets take nearly all of a CPU: a poll has
-    /// only some of them, and is never so long that the rest is left to ksoftirqd, which does not go before openssl.
+    /// Makes each packet pass rules that look up a route and never match, so that few packets take
+    /// nearly all of a CPU. A poll then has few packets and ends before the kernel leaves the rest
+    /// to ksoftirqd, which does not run before openssl.
     fn make_packets_dear(&self) {
         self.scene.shell(&format!(
             "{{ echo 'table ip dear {{ chain every {{ type filter hook prerouting priority 0;'
@@ -81,17 +84,17 @@ impl CostTestHost {
         ));
     }
 
-    /// Has the link's packets taken on the CPU as by a NIC with interrupt moderation: polled there by a timer, which is set
-    /// when a poll is over, so that one begins each `CYCLE` if packets take this share of the CPU. Interrupts that RPS would
-    /// send come thousands of times a second, and what a hypervisor takes for each, which no tracing sees, would be what is
-    /// measured.
+    /// Makes the CPU poll the link's packets like a NIC with interrupt moderation. The kernel sets
+    /// a timer at the end of each poll, so a poll starts every `CYCLE` if packets take this share
+    /// of the CPU. RPS would instead send thousands of interrupts per second. The hypervisor's time
+    /// for them, which no tracing sees, would dominate the measurement.
     fn poll(&self, share: f64) {
         let pause_ns = (CYCLE.as_nanos() as f64 * (1.0 - share)).round();
         self.scene.shell(&format!(
             "cd /sys/class/net/eth0; echo 1000000 >napi_defer_hard_irqs; echo {pause_ns} >gro_flush_timeout",
         ));
         let mut first = self.scene.on("sender0", "taskset");
-        // The first packet decides the CPU, which is the one that it is sent from.
+        // The CPU that sends the first packet becomes the CPU that polls.
         first.args(["-c", &CPU.to_string()]).arg(program()).args([
             "load",
             "198.18.0.1:9",
@@ -99,17 +102,19 @@ impl CostTestHost {
             "socket",
         ]);
         first.args(["--rate", "10", "--duration", "0.1", "--drain", "0.01", "--quiet"]);
-        // Nobody answers, so that its status says nothing.
+        // No host answers, so the exit status has no meaning.
         first.output().expect("the load starts");
     }
 
-    /// Sends so many a second, which should take this share of the CPU, from when it returns until it is dropped.
+    /// Sends this number of frames per second, which should take this share of the CPU, until the
+    /// result is dropped.
     pub(super) fn frames(&self, per_second: f64, share: f64) -> FrameSender<'_> {
         self.poll(share);
         self.send(per_second)
     }
 
-    /// The same, where each comes alone and another CPU takes it first: RPS hands it on, with an interrupt.
+    /// Like `frames`, but without batches: another CPU receives each frame, and RPS passes it on
+    /// with an interrupt.
     pub(super) fn handed_on(&self, per_second: f64) -> FrameSender<'_> {
         let mask = 1 << CPU;
         self.scene
@@ -121,7 +126,8 @@ impl CostTestHost {
         let rate = format!("{per_second:.0}");
         let mut command = self.scene.on("sender0", "chrt");
         command.args(BEFORE_OTHERS).arg(program());
-        // Port 9 has no listener: a datagram goes up the whole path and is dropped at its end.
+        // Port 9 has no listener: a datagram passes the whole receive path and is dropped at its
+        // end.
         command.args(["load", "198.18.0.1:9", "--backend", "xdp", "--cpus", SENDER, "--duration", "600"]);
         command.args([
             "--rate",
@@ -149,13 +155,13 @@ impl Drop for FrameSender<'_> {
     fn drop(&mut self) {
         signal(&self.0, Signal::INT);
         let _ = self.0.wait();
-        // The timer is not set again after its next poll.
+        // The kernel does not set the timer again after its next poll.
         self.1.scene.shell("echo 0 >/sys/class/net/eth0/gro_flush_timeout");
     }
 }
 
 impl CostProcess {
-    /// Starts, and returns once it looks.
+    /// Starts `linerate cost` and returns once it measures.
     pub(super) fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(program());
         command.arg("cost").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -172,7 +178,7 @@ impl CostProcess {
         self.0.id()
     }
 
-    /// Ends it, by its document.
+    /// Ends it with SIGINT and returns its document.
     pub(super) fn document(mut self) -> Value {
         signal(&self.0, Signal::INT);
         let mut text = String::new();
@@ -181,7 +187,7 @@ impl CostProcess {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Ends it in the middle of its work.
+    /// Kills it while it measures.
     pub(super) fn kill(mut self) {
         self.0.kill().expect("killed");
         self.0.wait().expect("reaped");
@@ -190,17 +196,17 @@ impl CostProcess {
 
 impl Drop for CostProcess {
     fn drop(&mut self) {
-        // Waited for already, unless the test failed.
+        // The child is already reaped, unless the test failed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Lets openssl encipher for so many seconds on the CPU, and asks `meanwhile` before it is forgotten.
+/// Runs openssl on `CPU` for this number of seconds. Calls `meanwhile` before it reaps the process.
 pub(super) fn openssl<T>(seconds: u32, meanwhile: impl FnOnce() -> T) -> (OpensslSpeed, T) {
     let cpu = CPU.to_string();
     let mut command = Command::new("chrt");
-    // By the clock and not by its own account of CPU time, which is what is doubted.
+    // -elapsed uses wall time. The CPU time that openssl itself accounts is what this test doubts.
     command
         .args(BEFORE_OTHERS)
         .args(["taskset", "-c", &cpu, "openssl", "speed", "-mr", "-elapsed", "-seconds"]);
@@ -209,7 +215,7 @@ pub(super) fn openssl<T>(seconds: u32, meanwhile: impl FnOnce() -> T) -> (Openss
     let pid = child.id();
     let mut said = String::new();
     child.stdout.take().expect("a pipe").read_to_string(&mut said).expect("text");
-    // It has ended and is not waited for: what the kernel holds of it can still be read.
+    // openssl has ended but is not reaped yet, so its values in /proc can still be read.
     let result = meanwhile();
     let run = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("its times");
     child.wait().expect("reaped");
@@ -226,6 +232,6 @@ fn bytes_per_second(said: &str) -> f64 {
 
 fn signal(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
-    // Gone already, if it does not exist.
+    // An error means that the process has already ended.
     let _ = kill_process(pid, signal);
 }

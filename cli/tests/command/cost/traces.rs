@@ -1,4 +1,4 @@
-//! Nothing stays in the kernel, however a look ends.
+//! `linerate cost` leaves no BPF program in the kernel, however it ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +34,7 @@ fn a_look_that_is_over_leaves_no_program() {
     gone(&ours);
 }
 
-/// Programs are freed some time after the last descriptor is closed.
+/// The kernel frees programs some time after the last descriptor is closed.
 fn gone(ours: &BTreeSet<u32>) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !ours.is_disjoint(&loaded()) {
@@ -43,7 +43,7 @@ fn gone(ours: &BTreeSet<u32>) {
     }
 }
 
-/// Numbers of the programs that a process holds: the kernel never gives one twice.
+/// IDs of the BPF programs that a process holds. The kernel does not reuse IDs soon.
 fn programs_of(pid: u32) -> BTreeSet<u32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("its descriptors");
     let told = descriptors.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
@@ -55,6 +55,6 @@ fn programs_of(pid: u32) -> BTreeSet<u32> {
 }
 
 fn loaded() -> BTreeSet<u32> {
-    // One may go between its being listed and its being asked for.
+    // A program may disappear between the list and its query.
     loaded_programs().flatten().map(|program| program.id()).collect()
 }

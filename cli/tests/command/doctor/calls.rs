@@ -1,6 +1,6 @@
-//! Judges a trace of system calls: which of them could change a host.
+//! Finds system calls in a trace that could change a host.
 
-/// What a line of `strace -f -xx` could change; none if nothing.
+/// The line of `strace -f -xx` if its call could change the host, otherwise `None`.
 pub(super) fn change(line: &str) -> Option<String> {
     let call = line.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ' ');
     let (name, arguments) = call.split_once('(')?;
@@ -26,7 +26,7 @@ pub(super) fn change(line: &str) -> Option<String> {
     forbidden.then(|| line.to_owned())
 }
 
-/// The calls that are traced beside those that are looked into.
+/// Calls that are forbidden with any arguments.
 pub(super) const FORBIDDEN: [&str; 22] = [
     "creat",
     "truncate",
@@ -52,7 +52,7 @@ pub(super) const FORBIDDEN: [&str; 22] = [
     "ptrace",
 ];
 
-/// The calls that are looked into.
+/// Calls that are allowed depending on their arguments. execve is always allowed.
 pub(super) const LOOKED_INTO: [&str; 11] = [
     "open",
     "openat",
@@ -67,17 +67,17 @@ pub(super) const LOOKED_INTO: [&str; 11] = [
     "execve",
 ];
 
-/// Whether a netlink message only asks.
+/// Whether a netlink message only reads.
 fn only_asks(arguments: &str) -> bool {
     let Some(kind) = arguments.split("nlmsg_type=").nth(1) else { return false };
     let kind = kind.split(',').next().unwrap_or("");
     match kind.split_whitespace().next().unwrap_or("") {
-        // NLA_F and families of generic netlink: the first byte of what follows is the command.
+        // Generic netlink families: the first byte of the payload is the command.
         "nlctrl" => command(arguments) == Some(3),
         "ethtool" => command(arguments).is_some_and(|command| ETHTOOL_GETS.contains(&command)),
         "netdev" => command(arguments).is_some_and(|command| [1, 5, 8, 10, 11, 12].contains(&command)),
         "SOCK_DIAG_BY_FAMILY" | "TCPDIAG_GETSOCK" => true,
-        // AUDIT_GET and AUDIT_LIST_RULES, with and without strace knowing their names.
+        // AUDIT_GET and AUDIT_LIST_RULES. Not all versions of strace print their names.
         "0x3e8" | "0x3f5" | "AUDIT_GET" | "AUDIT_LIST_RULES" => true,
         other => other.starts_with("RTM_GET") || other.starts_with("NFNL_SUBSYS_") && other.contains("GET"),
     }
@@ -87,7 +87,7 @@ fn only_asks(arguments: &str) -> bool {
 const ETHTOOL_GETS: [u8; 22] =
     [1, 2, 4, 6, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 28, 29, 31, 32, 33, 34, 36, 38];
 
-/// Commands of SIOCETHTOOL that read, of include/uapi/linux/ethtool.h (Linux 6.18).
+/// SIOCETHTOOL commands that only read (include/uapi/linux/ethtool.h, Linux 6.18).
 pub(super) const ETHTOOL_IOCTL_GETS: [&str; 31] = [
     "0x1", "0x3", "0x4", "0x5", "0x7", "0xa", "0xe", "0x10", "0x12", "0x14", "0x16", "0x18", "0x1b", "0x1d",
     "0x1e", "0x20", "0x21", "0x23", "0x25", "0x27", "0x29", "0x2b", "0x2d", "0x2e", "0x2f", "0x30", "0x37",

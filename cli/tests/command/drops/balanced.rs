@@ -23,10 +23,11 @@ fn every_transaction_of_a_run_is_accounted_for() {
     let rate = load(&scene, 0.3)["answered_per_second"].as_f64().expect("a rate");
     let written = scene.path("load.json");
     let looking = scene.look(&["--port", &PORT.to_string(), "--load", &written]);
-    // A tenth more than it takes, and again what the machine was slower.
+    // Time for 10 % more transactions than wanted. If the machine becomes slower, a second run
+    // follows.
     let mut document = load(&scene, 1.1 * f64::from(wanted) / rate);
     if answered(&document) < wanted.into() {
-        // Only the last document counts, so that run has to be long enough by itself.
+        // Only the last document counts, so this run alone has to be long enough.
         drop(looking.end());
         let share = answered(&document) as f64 / f64::from(wanted);
         let looking = scene.look(&["--port", &PORT.to_string(), "--load", &written]);
@@ -36,7 +37,7 @@ fn every_transaction_of_a_run_is_accounted_for() {
     judged(&looking.end(), &document, wanted);
 }
 
-/// Traffic goes on when counting begins and when it ends.
+/// Traffic flows when counting starts and when it ends.
 #[test]
 fn healthy_servers_lose_nothing() {
     let Some(scene) = DropsTestLab::up("healthy_servers_lose_nothing", 1) else { return };
@@ -44,7 +45,7 @@ fn healthy_servers_lose_nothing() {
     for number in 0..times {
         let first = reuseport(&scene);
         let second = match number % 3 {
-            // Two threads at one socket, two sockets of a group, and one thread.
+            // In turn: two threads on one socket, two sockets in a group, and one thread.
             0 => Some(first.try_clone().expect("a descriptor")),
             1 => Some(reuseport(&scene)),
             _ => None,
@@ -70,7 +71,8 @@ fn healthy_servers_lose_nothing() {
     }
 }
 
-/// A run without an end of its own is counted in parts where counting takes much.
+/// Without `--load` or a command, `drops` may sample packets if counting all of them takes too much
+/// CPU time.
 #[test]
 fn many_packets_are_sampled_and_balance() {
     let Some(scene) = DropsTestLab::up("many_packets_are_sampled_and_balance", 1) else { return };
@@ -97,7 +99,7 @@ fn many_packets_are_sampled_and_balance() {
     conforms(&document, "linerate.drops/2");
     let document = document["result"].take();
     if document["sampled"].is_null() {
-        // Where few packets get through, all are counted.
+        // At a low rate all packets are counted.
         assert!(document["overhead"]["cpu_share"].as_f64() < Some(0.06), "{document:#}");
         return;
     }
@@ -108,7 +110,7 @@ fn many_packets_are_sampled_and_balance() {
     assert_eq!(document["balanced"], true, "{document:#}");
 }
 
-/// Ends traffic, also where a check fails.
+/// Ends the traffic, even if a check fails.
 struct TrafficStopGuard<'f> {
     is_asked: &'f AtomicBool,
     is_over: &'f AtomicBool,
@@ -121,7 +123,7 @@ impl Drop for TrafficStopGuard<'_> {
     }
 }
 
-/// A socket of a group at the port.
+/// A socket of a reuseport group on the port.
 fn reuseport(scene: &DropsTestLab) -> UdpSocket {
     let open = || {
         let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
@@ -134,7 +136,7 @@ fn reuseport(scene: &DropsTestLab) -> UdpSocket {
     socket
 }
 
-/// Answers until it is over.
+/// Echoes datagrams until `is_over` is set.
 fn echo(server: &UdpSocket, is_over: &AtomicBool) {
     let mut buffer = [0; 1500];
     while !is_over.load(Ordering::Relaxed) {
@@ -144,7 +146,7 @@ fn echo(server: &UdpSocket, is_over: &AtomicBool) {
     }
 }
 
-/// Sends datagrams of two sizes, a few at a time.
+/// Sends 16 datagrams of two sizes at a time and waits for their replies.
 fn ask(client: &UdpSocket, is_asked: &AtomicBool, answered: &AtomicU64) {
     let mut number = 0_usize;
     while is_asked.load(Ordering::Relaxed) {
@@ -176,7 +178,7 @@ fn answered(load: &Value) -> u64 {
     load["answered"].as_u64().expect("a count")
 }
 
-/// `linerate serve echo` on the receiver, once it serves.
+/// Starts `linerate serve echo` on the receiver and waits until it serves.
 fn serve(scene: &DropsTestLab) -> LabChild {
     let mut command = Command::new(program());
     command.args(["serve", "echo", "--bind", &format!("{ADDRESS}:{PORT}")]);
@@ -188,7 +190,7 @@ fn serve(scene: &DropsTestLab) -> LabChild {
     child
 }
 
-/// The document of load that waits for its answers.
+/// The result of a closed-loop load, which waits for replies.
 fn load(scene: &DropsTestLab, seconds: f64) -> Value {
     let written = scene.path("load.json");
     let mut command = Command::new(program());

@@ -1,4 +1,4 @@
-//! A host that passes packets on, and loses some of them at four places.
+//! Hosts that forward packets and lose some of them at four places.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -8,7 +8,7 @@ use super::scene::{DropsOutput, DropsTestLab, PORT, shell};
 /// Packets lost at each place, and packets that reach the server.
 const LOST: u64 = 10;
 const SERVED: u64 = 60;
-/// A datagram's length, which rules tell apart: that of one that no rule drops.
+/// Payload length in bytes of a datagram that no rule drops. The rules match on the length.
 const PLAIN: usize = 100;
 
 #[test]
@@ -90,7 +90,7 @@ fn a_nat_host_that_loses_at_four_places() {
     loses(&found, &[("hops-used-up", LOST), ("netfilter-rule", 3 * LOST)]);
 }
 
-/// Commands that have a chain of table `t` drop datagrams of a length.
+/// Commands for a chain of table `t` that drops datagrams with this payload length.
 fn drops(family: &str, hook: &str, priority: i32, length: usize) -> String {
     format!(
         "nft 'add chain {family} t {hook} {{ type filter hook {hook} priority {priority}; }}'; \
@@ -106,21 +106,21 @@ fn send(client: &UdpSocket, address: &str, length: usize, packets: u64) {
     }
 }
 
-/// Sends what may pass no router.
+/// Sends datagrams with a TTL of 1, which no router forwards.
 fn send_short_lived(client: &UdpSocket, address: &str, packets: u64) {
     client.set_ttl(1).expect("a TTL");
     send(client, address, PLAIN, packets);
     client.set_ttl(64).expect("a TTL");
 }
 
-/// Reads all that gets through.
+/// Reads all datagrams that reach the server.
 fn serve(server: &UdpSocket) {
     for _ in 0..SERVED {
         assert_eq!(server.recv(&mut [0; 200]).expect("a datagram"), PLAIN);
     }
 }
 
-/// What came is forwarded, or lost by these names.
+/// All packets have to be forwarded, or lost for these reasons.
 fn loses(found: &DropsOutput, wanted: &[(&str, u64)]) {
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
     for (name, packets) in ["requests", "replies", "forwarded"].into_iter().flat_map(|way| found.losses(way))

@@ -1,4 +1,4 @@
-//! Losses that take a setting of the whole machine, and so only where that was agreed to.
+//! Losses that require a machine-wide setting. They run only with LINERATE_TEST_HOST_WIDE=1.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rustix::net::sockopt;
 use super::scene::{ADDRESS, DropsTestLab, PORT, within};
 use crate::support::{self, program, skip};
 
-/// A setting of the whole machine, put back at the end.
+/// A machine-wide setting, restored at the end.
 struct HostSettingGuard {
     path: &'static str,
     found: String,
@@ -55,7 +55,7 @@ fn a_connection_table_that_is_full() {
         "nft add table inet t; nft 'add chain inet t c { type filter hook input priority 0; }'; \
          nft add rule inet t c ct state new counter",
     );
-    // The least flows are this machine's own; those of the lab are what fills it.
+    // The lab's flows fill the table. This machine has few flows of its own.
     let Some(_setting) = HostSettingGuard::changed(TEST, "/proc/sys/net/netfilter/nf_conntrack_max", "100")
     else {
         return;
@@ -76,15 +76,15 @@ fn a_connection_table_that_is_full() {
         });
     });
     let dropped = dropped() - before;
-    // A few find an entry nearby that may go.
+    // Some new flows evict an old entry from a nearby hash bucket.
     assert!(dropped > FLOWS / 3 && dropped <= FLOWS - 100, "{dropped}");
     found.is_only("requests", "conntrack-full", dropped);
 }
 
-/// The column of what was dropped (Linux 6.18, net/netfilter/nf_conntrack_standalone.c).
+/// The column of dropped packets (Linux 6.18, net/netfilter/nf_conntrack_standalone.c).
 const DROP: usize = 10;
 
-/// `/proc/net/stat/nf_conntrack`, a row a CPU.
+/// `/proc/net/stat/nf_conntrack`, one row per CPU.
 fn statistics(scene: &DropsTestLab) -> Vec<Vec<u64>> {
     let text = scene.shell("cat /proc/net/stat/nf_conntrack");
     let (names, rows) = text.split_once('\n').expect("rows");
@@ -116,7 +116,7 @@ fn a_backlog_of_ten() {
     scene.sender().spawn(command).expect("the command starts").wait().expect("it ends");
     assert!(Path::new(&written).exists());
     let found = looking.end();
-    // Of the whole machine: others may have lost some, too.
+    // The counter is machine-wide, so it may include losses of other programs.
     let dropped = softnet_dropped() - before;
     let backlog = found.loss("requests", "backlog-full")["packets"].as_u64().expect("a count");
     assert!(backlog > 0 && backlog <= dropped, "{backlog} of {dropped}");
@@ -124,7 +124,7 @@ fn a_backlog_of_ten() {
     assert_eq!(found.unaccounted(), [], "{:#}", found.document);
 }
 
-/// Packets that found a CPU's backlog full (`/proc/net/softnet_stat`).
+/// Packets dropped because a CPU's backlog was full (`/proc/net/softnet_stat`).
 fn softnet_dropped() -> u64 {
     let text = fs::read_to_string("/proc/net/softnet_stat").expect("statistics");
     let column = |row: &str| u64::from_str_radix(row.split_whitespace().nth(1).expect("a column"), 16);
@@ -134,7 +134,8 @@ fn softnet_dropped() -> u64 {
 #[test]
 fn a_memory_of_udp_that_is_used_up() {
     const TEST: &str = "a_memory_of_udp_that_is_used_up";
-    // More than the CPUs may keep in reserve: SK_MEMORY_PCPU_RESERVE, 1 MiB each (include/net/sock.h, Linux 6.18).
+    // More datagrams than fit into the reserve of the CPUs: SK_MEMORY_PCPU_RESERVE, 1 MiB per CPU
+    // (include/net/sock.h, Linux 6.18).
     const SENT: u64 = 5000;
     let _machine = support::machine();
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };

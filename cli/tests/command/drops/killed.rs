@@ -1,4 +1,4 @@
-//! Nothing stays loaded, however it ends.
+//! `linerate drops` leaves no BPF program loaded, however it ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::scene::{DropsTestLab, PORT, within};
 
-/// Numbers of the BPF programs that a process holds.
+/// IDs of the BPF programs that a process holds.
 pub(crate) fn held(process: u32) -> BTreeSet<u32> {
     let files = fs::read_dir(format!("/proc/{process}/fdinfo")).expect("a process").flatten();
     let texts: Vec<String> = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
@@ -15,9 +15,9 @@ pub(crate) fn held(process: u32) -> BTreeSet<u32> {
     numbers.map(|number| number.trim().parse().expect("a number")).collect()
 }
 
-/// Those of them that the kernel still has.
+/// Number of these programs that the kernel still has.
 pub(crate) fn loaded(programs: &BTreeSet<u32>) -> usize {
-    // A program of another test may be gone before it is asked about.
+    // A program of another test may disappear before it is queried.
     let all = aya::programs::loaded_programs().filter_map(|program| Some(program.ok()?.id()));
     all.filter(|number| programs.contains(number)).count()
 }

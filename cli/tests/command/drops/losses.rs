@@ -1,4 +1,4 @@
-//! Requests that are lost, each by one cause, and counted where they are.
+//! Lost requests: each test has one cause, and `drops` counts the loss where it happens.
 
 use std::net::{SocketAddrV4, UdpSocket};
 
@@ -20,7 +20,8 @@ fn a_rule_that_drops_every_tenth() {
     assert_eq!(counted, "packets 100");
     found.is_only("requests", "netfilter-rule", 100);
     let loss = found.loss("requests", "netfilter-rule");
-    // Where it falls depends on the kernel: nf_hook_slow, or nft_do_chain since rules name the reason themselves.
+    // The symbol depends on the kernel: nf_hook_slow, or nft_do_chain in kernels whose rules report
+    // the reason themselves.
     assert!(loss["symbol"].as_str().is_some_and(|symbol| symbol.starts_with("nf")), "{loss:#}");
 }
 
@@ -131,7 +132,7 @@ fn datagrams_longer_than_what_the_server_reads() {
     found.is_only("requests", "truncated", 30);
 }
 
-/// How many there were to read.
+/// Reads all waiting datagrams and returns their number.
 fn drained(server: &UdpSocket) -> u64 {
     server.set_nonblocking(true).expect("it does not wait");
     let mut read = 0;
@@ -146,7 +147,8 @@ fn waiting(scene: &DropsTestLab) -> u64 {
     scene.shell(&format!("ss -Hulnm 'sport = :{PORT}' | awk '{{print $2; exit}}'")).parse().expect("bytes")
 }
 
-/// Datagrams to the port whose checksum the sender got wrong: of a raw socket the kernel leaves UDP's header alone.
+/// Sends datagrams with a wrong checksum to the port. The kernel does not change the UDP header
+/// that a raw socket sends.
 fn send_damaged(packets: u16) {
     let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)).expect("a raw socket");
     let to = SocketAddrV4::new(ADDRESS.parse().expect("an address"), 0);

@@ -1,10 +1,10 @@
-//! What cannot be done is told in one line.
+//! `linerate drops` reports errors in one line.
 
 use std::fs;
 
 use crate::support::{linerate, skip};
 
-/// It ends with status 2 and one line that says this.
+/// `linerate drops` has to fail with status 2 and one line that contains `words`.
 fn refused(arguments: &[&str], words: &str) {
     let output = linerate(&[&["drops"], arguments].concat());
     let errors = String::from_utf8_lossy(&output.stderr);

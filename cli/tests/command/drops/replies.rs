@@ -1,4 +1,4 @@
-//! Replies that are lost.
+//! Lost replies.
 
 use super::scene::{DropsTestLab, send, within};
 use crate::support::skip;
@@ -26,7 +26,7 @@ fn a_qdisc_that_holds_too_little() {
         });
     });
     assert!(dropped() > SENT / 2);
-    // This one gives the kernel's common reason, not the one for limits.
+    // tbf reports the kernel's common reason, not the one for exceeded limits.
     found.is_only("replies", "qdisc-drop", dropped());
 }
 

@@ -1,4 +1,4 @@
-//! A lab in which packets are lost, and `linerate drops` at its receiver while they are.
+//! A lab that loses packets while `linerate drops` runs on its receiver.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -16,15 +16,16 @@ use crate::support::{program, skip};
 
 /// The receiver's address on its first link.
 pub(super) const ADDRESS: &str = "198.18.0.1";
-/// The port all of it is about.
+/// The server's UDP port.
 pub(super) const PORT: u16 = 4053;
 
-/// How long anything may take.
+/// Time limit for each wait.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What the traced command says when it runs.
+/// The line that the traced command prints once it runs.
 const READY: &str = "ready";
 
-/// A trace looks at every packet of the machine, and each makes those of the others slower: one at a time.
+/// A trace handles every packet of the machine and slows down other traces, so only one test runs
+/// at a time.
 static TRACES: Mutex<()> = Mutex::new(());
 
 /// A receiver and its senders.
@@ -34,15 +35,15 @@ pub(super) struct DropsTestLab {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// What `linerate drops` found.
+/// The result of `linerate drops`.
 pub(super) struct DropsOutput {
     pub(super) document: Value,
     pub(super) status: Option<i32>,
-    /// What it said on standard error.
+    /// Standard error.
     pub(super) errors: String,
 }
 
-/// `linerate drops` while it looks.
+/// A running `linerate drops`.
 pub(super) struct DropsProcess {
     child: LabChild,
     errors: BufReader<std::process::ChildStderr>,
@@ -50,7 +51,7 @@ pub(super) struct DropsProcess {
 }
 
 impl DropsTestLab {
-    /// None, and a SKIP, where no lab can be made or nothing may be traced.
+    /// Prints a SKIP line and returns `None` without root or if no lab can be created.
     pub(super) fn up(test: &str, senders: usize) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             skip(test, "takes root");
@@ -81,17 +82,17 @@ impl DropsTestLab {
         &self.lab.senders()[1]
     }
 
-    /// A file of the scene.
+    /// The path of a file in the test's directory.
     pub(super) fn path(&self, name: &str) -> String {
         self.directory.path().join(name).to_str().expect("a name").to_owned()
     }
 
-    /// What a shell on the receiver prints.
+    /// Runs a shell script on the receiver. Returns standard output.
     pub(super) fn shell(&self, script: &str) -> String {
         shell(self.receiver(), script)
     }
 
-    /// A socket on a host.
+    /// A socket on a lab host, with a read timeout.
     pub(super) fn socket(&self, host: &LabHost, address: &str) -> UdpSocket {
         let socket = host.run(|| UdpSocket::bind(address)).expect("the host runs").expect("a socket");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -103,7 +104,7 @@ impl DropsTestLab {
         self.socket(self.receiver(), &format!("{ADDRESS}:{PORT}"))
     }
 
-    /// An echo on the receiver at the port.
+    /// An echo server on the receiver at the port.
     pub(super) fn echo(&self) -> RunningReflector {
         let start = || Reflector::builder().address(target()).start();
         self.receiver().run(start).expect("the host runs").expect("an echo")
@@ -114,12 +115,12 @@ impl DropsTestLab {
         self.socket(self.sender(), "0.0.0.0:0")
     }
 
-    /// Starts `linerate drops` on the receiver and waits until it looks.
+    /// Starts `linerate drops` on the receiver and waits until it counts.
     pub(super) fn look(&self, arguments: &[&str]) -> DropsProcess {
         let document = self.directory.path().join("drops.json");
         let mut command = Command::new(program());
         command.arg("drops").args(arguments).arg("--json").arg(&document);
-        // It looks for as long as its standard input is open.
+        // drops counts until its standard input is closed, which ends `cat`.
         command.args(["--", "sh", "-c", &format!("echo {READY}; exec cat")]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = self.receiver().spawn(command).expect("the command starts");
@@ -131,7 +132,7 @@ impl DropsTestLab {
         DropsProcess { child, errors, document }
     }
 
-    /// What it finds of the port while there is this traffic.
+    /// Runs `linerate drops` on the port during `traffic`.
     pub(super) fn found(&self, traffic: impl FnOnce()) -> DropsOutput {
         let looking = self.look(&["--port", &PORT.to_string()]);
         traffic();
@@ -140,7 +141,8 @@ impl DropsTestLab {
 
     /// A counter of `/proc/net/snmp` or `/proc/net/netstat` on the receiver.
     pub(super) fn counter(&self, group: &str, name: &str) -> u64 {
-        // The thread's own: /proc/net is that of the process's first thread.
+        // The thread's own files: /proc/net belongs to the network namespace of the process's first
+        // thread.
         let read = || {
             let thread = rustix::thread::gettid().as_raw_nonzero();
             ["snmp", "netstat"]
@@ -163,7 +165,7 @@ impl DropsProcess {
         &mut self.child
     }
 
-    /// Ends the look, and takes what it found.
+    /// Ends `linerate drops` and returns its result.
     pub(super) fn end(mut self) -> DropsOutput {
         drop(self.child.stdin.take());
         let mut errors = String::new();
@@ -178,13 +180,13 @@ impl DropsProcess {
 }
 
 impl DropsOutput {
-    /// Every loss of these packets: its name, and how many.
+    /// All losses of these packets: the name and the number of packets.
     pub(super) fn losses(&self, way: &str) -> Vec<(String, u64)> {
         let losses = self.stages(way).iter().flat_map(|stage| list(stage, "losses"));
         losses.map(|loss| (text(loss, "name"), count(loss, "packets"))).collect()
     }
 
-    /// What is unaccounted for, with the stage.
+    /// Stages with unaccounted packets, and the number of packets.
     pub(super) fn unaccounted(&self) -> Vec<(String, i64)> {
         let stages = ["requests", "replies", "forwarded"].into_iter().flat_map(|way| self.stages(way));
         stages
@@ -193,12 +195,12 @@ impl DropsOutput {
             .collect()
     }
 
-    /// Requests that left by another device.
+    /// Requests that were forwarded to another device.
     pub(super) fn forwarded(&self) -> u64 {
         self.stages("requests").iter().map(|stage| count(stage, "forwarded")).sum()
     }
 
-    /// The places of the requests' losses of this name, in order.
+    /// Places of the request losses with this name, sorted.
     pub(super) fn places(&self, name: &str) -> Vec<String> {
         let losses = self.stages("requests").iter().flat_map(|stage| list(stage, "losses"));
         let mut places: Vec<String> =
@@ -207,13 +209,13 @@ impl DropsOutput {
         places
     }
 
-    /// The loss of this name among the requests or replies.
+    /// The first loss with this name among the requests, replies or forwarded packets.
     pub(super) fn loss(&self, way: &str, name: &str) -> &Value {
         let mut losses = self.stages(way).iter().flat_map(|stage| list(stage, "losses"));
         losses.find(|loss| loss["name"] == name).unwrap_or_else(|| panic!("no {name}: {:#}", self.document))
     }
 
-    /// The one thing that is lost, and all else balances.
+    /// This has to be the only loss, and all other packets have to be accounted for.
     pub(super) fn is_only(&self, way: &str, name: &str, packets: u64) {
         let mut lost = self.losses("requests");
         lost.extend(self.losses("replies"));
@@ -229,20 +231,20 @@ impl DropsOutput {
     }
 }
 
-/// Where the server is.
+/// The server's address and port.
 pub(super) fn target() -> SocketAddr {
     SocketAddr::new(ADDRESS.parse().expect("an address"), PORT)
 }
 
-/// Sends so many datagrams to the port.
+/// Sends this number of datagrams to the port.
 pub(super) fn send(client: &UdpSocket, packets: u64) {
     for number in 0..packets {
-        // A port that refuses the one before is no matter of this one.
+        // A send may report the ICMP error of the previous datagram, so it is repeated.
         while client.send_to(&[number as u8; 100], target()).is_err() {}
     }
 }
 
-/// Sends so many requests, and takes so many replies.
+/// Sends `requests` datagrams and reads `replies` replies.
 pub(super) fn exchange(client: &UdpSocket, requests: u64, replies: u64) {
     send(client, requests);
     for _ in 0..replies {
@@ -250,7 +252,7 @@ pub(super) fn exchange(client: &UdpSocket, requests: u64, replies: u64) {
     }
 }
 
-/// Waits for what nothing tells.
+/// Polls a condition, because no event reports it.
 pub(crate) fn within(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -259,7 +261,7 @@ pub(crate) fn within(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What a shell on a host prints.
+/// Runs a shell script on a host. Returns standard output.
 pub(super) fn shell(host: &LabHost, script: &str) -> String {
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());

@@ -9,11 +9,11 @@ use super::scene::{DropsOutput, DropsTestLab, PORT, shell, within};
 use crate::support::skip;
 use crate::sys::open_tap;
 
-/// Packets for each virtual machine, and the room of a tap's queue.
+/// Packets to each destination, and the length of a tap's queue in packets.
 const SENT: u64 = 60;
 const ROOM: u64 = 20;
 const PAYLOAD: [u8; 100] = [7; 100];
-/// The hardware address of a virtual machine that reads nothing, and of one that is off.
+/// MAC addresses of a virtual machine that reads nothing, and of one that is off.
 const MACHINE: &str = "02:00:00:00:00:09";
 const OFF: &str = "02:00:00:00:00:0a";
 
@@ -23,7 +23,7 @@ fn send(client: &UdpSocket, address: &str, packets: u64) {
     }
 }
 
-/// No other packets than those of the test.
+/// Stops all packets that do not belong to the test: IPv6, and ARP for the virtual machines.
 fn silence(scene: &DropsTestLab) {
     let quiet = "for file in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$file; done";
     for host in [scene.receiver(), scene.sender(), scene.other_sender()] {
@@ -35,7 +35,7 @@ fn silence(scene: &DropsTestLab) {
     shell(scene.sender(), &neighbours);
 }
 
-/// Packets of the test in the queue of a tap, which nobody else reads.
+/// Number of the test's packets in a tap's queue. No other process reads the tap.
 fn queued(mut tap: &File) -> u64 {
     rustix::io::ioctl_fionbio(tap, true).expect("it does not wait");
     let mut frame = [0; 2048];
@@ -66,7 +66,7 @@ fn a_bridge_with_a_full_tap_and_a_container_that_is_shaped() {
          for port in eth0 eth1; do ip link set $port master br0; done; tc qdisc replace dev eth1 root tbf rate 1mbit burst 1600 limit 1600"
     ));
     shell(scene.other_sender(), "ip address add 198.18.0.200/24 dev eth0");
-    // A container's process, by which its veth is known.
+    // A process of a container. `drops` names the container's veth after it.
     let mut sleep = Command::new("sleep");
     sleep.arg("60").stdin(Stdio::null());
     let mut container = scene.other_sender().spawn(sleep).expect("a process");
@@ -74,7 +74,7 @@ fn a_bridge_with_a_full_tap_and_a_container_that_is_shaped() {
         (scene.client(), scene.socket(scene.other_sender(), &format!("198.18.0.200:{PORT}")));
     send(&client, "198.18.0.200", 1);
     server.recv(&mut [0; 200]).expect("the bridge knows the container");
-    // Only now, so that its queue is empty.
+    // The taps start late, so that their queues are empty.
     scene.shell(&format!(
         "ip tuntap add tap1 mode tap; for port in tap0 tap1; do ip link set $port master br0 up; done; \
          bridge fdb add {MACHINE} dev tap0 master static; bridge fdb add {OFF} dev tap1 master static"
@@ -136,7 +136,7 @@ fn a_macvtap_whose_queue_is_full() {
     assert!((1..=ROOM).contains(&taken), "{taken}");
     found.is_only("requests", "tap-full", SENT - taken);
     assert_eq!(found.loss("requests", "tap-full")["place"], "macvtap mvt0", "{:#}", found.document);
-    // What the queue took is not missing.
+    // Packets in the queue count as forwarded, not as lost.
     assert_eq!(found.forwarded(), taken, "{:#}", found.document);
     balances(&found);
 }

@@ -1,4 +1,4 @@
-//! The command without a Prometheus.
+//! `linerate export` without a Prometheus.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{linerate, program};
 
-/// The command while it serves.
+/// A running `linerate export`.
 struct ExportProcess {
     child: Child,
     address: SocketAddr,
@@ -43,7 +43,7 @@ impl ExportProcess {
         text
     }
 
-    /// Asks it to end; its status.
+    /// Sends SIGTERM and returns the exit status.
     fn end(mut self) -> Option<i32> {
         let ended = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         assert!(ended.expect("kill starts").success());
@@ -53,7 +53,7 @@ impl ExportProcess {
 
 impl Drop for ExportProcess {
     fn drop(&mut self) {
-        // It has ended already where all went well.
+        // The process has already ended, unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -91,7 +91,7 @@ fn a_file_is_there_whole_for_as_long_as_it_runs() {
         "--every",
         "1",
     ]);
-    // It is written before anybody is answered.
+    // The file is written before the first HTTP response.
     assert!(serving.ask("/-/healthy", "").starts_with("HTTP/1.1 200 "));
     let text = std::fs::read_to_string(&file).expect("written");
     assert!(

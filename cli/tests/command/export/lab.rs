@@ -1,4 +1,5 @@
-//! The command on a lab's receiver: losses that are known, an interface that goes and comes back, a scrape by another host.
+//! `linerate export` on a lab's receiver: known losses, an interface that disappears and comes
+//! back, and a scrape by another host.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -13,10 +14,10 @@ use crate::support::{self, program, skip};
 
 const SERVER: &str = "198.18.0.1:4097";
 
-/// Series with their labels, and values.
+/// Values by series name with labels.
 type ScrapedSeries = BTreeMap<String, f64>;
 
-/// The command while it serves.
+/// A running `linerate export`.
 struct LabExportProcess {
     _child: LabChild,
     address: SocketAddr,
@@ -50,7 +51,7 @@ impl LabExportProcess {
         Self { _child: child, address, said }
     }
 
-    /// What a scrape from this host gives.
+    /// Scrapes from this host and returns all series.
     fn scrape(&self, host: &LabHost) -> ScrapedSeries {
         let text = page_of(host, self.address, "/metrics").expect("an answer");
         let (head, body) = text.split_once("\r\n\r\n").expect("a body");
@@ -64,7 +65,7 @@ impl LabExportProcess {
     }
 }
 
-/// None, and a SKIP, where no lab can be made.
+/// Prints a SKIP line and returns `None` without root or if no lab can be created.
 fn lab(test: &str) -> Option<Lab> {
     if !rustix::process::geteuid().is_root() {
         skip(test, "takes root");
@@ -86,7 +87,7 @@ fn shell(host: &LabHost, script: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// Series of a metric: their labels, and values.
+/// The series of a metric, as labels and values.
 fn of<'s>(series: &'s ScrapedSeries, metric: &str) -> Vec<(&'s str, f64)> {
     let labels = |(name, value): (&'s String, &f64)| {
         let labels = name.strip_prefix(metric).filter(|rest| rest.is_empty() || rest.starts_with('{'))?;
@@ -99,7 +100,7 @@ fn value(series: &ScrapedSeries, name: &str) -> f64 {
     series.get(name).copied().unwrap_or(0.0)
 }
 
-/// No counter that is in both is less in the later.
+/// No counter may decrease between two scrapes.
 fn nothing_shrank(before: &ScrapedSeries, after: &ScrapedSeries) {
     for (name, value) in
         before.iter().filter(|(name, _)| name.split('{').next().is_some_and(|name| name.ends_with("_total")))
@@ -158,7 +159,7 @@ fn drops_and_cost_are_those_of_a_known_loss() {
     assert_eq!(lost, half, "under one reason: {:?}", of(&after, "linerate_drops_lost_packets_total"));
     assert_eq!(value(&after, "linerate_drops_missed_events_total"), 0.0);
 
-    // Cost is looked at in windows: some of the packets fall into one.
+    // Cost is measured in windows. Some of the packets fall into one.
     within("a cost", || {
         for _ in 0..SENT {
             client.send(b"one of two").expect("sent");
@@ -177,11 +178,12 @@ fn drops_and_cost_are_those_of_a_known_loss() {
     let stolen = of(&after, "linerate_cost_stolen_seconds_total");
     assert_eq!(stolen.len() * 3, cost.len(), "{stolen:?}");
     let all: f64 = cost.iter().map(|(_, seconds)| seconds).sum();
-    // The same fractions of a second, added up in another order.
+    // The sums add the same fractions of a second in a different order.
     let of_others: f64 = stolen.iter().map(|(_, seconds)| seconds).sum();
     assert!(of_others <= all + 1e-6, "{stolen:?} of {cost:?}");
     assert_eq!(of(&after, "linerate_cost_look_ratio").len(), 1);
-    // Reasons are the kernel's, points are ours: neither grows with what is sent.
+    // The kernel defines the reasons and linerate the points, so the number of series does not
+    // depend on the traffic.
     assert!(after.keys().filter(|name| name.starts_with("linerate_drops_")).count() < 50, "{after:#?}");
 }
 

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use linerate_lab::{LabChild, LabHost};
 use serde_json::Value;
 
-/// Ports on the receiver, whose network namespace nobody else is in.
+/// Ports on the receiver. No other process uses its network namespace.
 pub(super) const PROMETHEUS: u16 = 9090;
 pub(super) const EXPORTER: u16 = 9853;
 
-/// How long anything may take.
+/// Time limit for each wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A Prometheus that scrapes the exporter of the same host, and evaluates the rules, each second.
+/// A Prometheus that scrapes the exporter on the same host and evaluates the rules, once per
+/// second.
 pub(super) struct PrometheusServer<'h> {
     host: &'h LabHost,
     child: LabChild,
@@ -27,7 +28,7 @@ pub(super) fn share(name: &str) -> PathBuf {
 }
 
 impl<'h> PrometheusServer<'h> {
-    /// Starts it, with these rules; `directory` is for its files.
+    /// Starts Prometheus with these rules. Its files go into `directory`.
     pub(super) fn start(host: &'h LabHost, directory: &Path, rules: &str) -> Self {
         let file = |name: &str, text: &str| {
             let path = directory.join(name);
@@ -55,17 +56,18 @@ impl<'h> PrometheusServer<'h> {
         prometheus
     }
 
-    /// What a query gives now.
+    /// The result of a query for the current time.
     pub(super) fn query(&self, query: &str) -> Vec<Value> {
         self.ask(query, "")
     }
 
-    /// The one value that a query gives of this moment, in seconds since 1970; none where it gives nothing.
+    /// The single value of a query at `time` (seconds since 1970), or `None` if the result is
+    /// empty.
     pub(super) fn value_at(&self, query: &str, time: f64) -> Option<f64> {
         only_value(query, &self.ask(query, &format!("&time={time:.3}")))
     }
 
-    /// The samples of the one series that a selector of a range gives: seconds since 1970, and the value.
+    /// The samples of the single series of a range selector: seconds since 1970, and the value.
     pub(super) fn samples(&self, selector: &str) -> Vec<(f64, f64)> {
         let rows = self.query(selector);
         assert!(rows.len() < 2, "{selector}: {rows:?}");
@@ -86,12 +88,12 @@ impl<'h> PrometheusServer<'h> {
         }
     }
 
-    /// The one value that a query gives; none where it gives nothing.
+    /// The single value of a query for the current time, or `None` if the result is empty.
     pub(super) fn value(&self, query: &str) -> Option<f64> {
         only_value(query, &self.query(query))
     }
 
-    /// Alerts that fire now, by name.
+    /// Names of the alerts that fire now.
     pub(super) fn firing(&self) -> Vec<String> {
         let rows = self.query("ALERTS{alertstate=\"firing\"}");
         rows.iter().map(|row| row["metric"]["alertname"].as_str().expect("a name").to_owned()).collect()
@@ -100,7 +102,8 @@ impl<'h> PrometheusServer<'h> {
 
 impl Drop for PrometheusServer<'_> {
     fn drop(&mut self) {
-        // Its files go with the directory; where it has ended already there is nothing to end.
+        // The files are removed with their directory. An error means that Prometheus has already
+        // ended.
         let _ = self.child.kill();
     }
 }
@@ -114,7 +117,7 @@ fn number(value: &Value) -> f64 {
     value.as_str().and_then(|text| text.parse().ok()).expect("a number")
 }
 
-/// Waits for what nothing tells.
+/// Polls a condition, because no event reports it.
 pub(super) fn within(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -123,12 +126,12 @@ pub(super) fn within(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A page of a server on the host; none where nobody answers.
+/// A page of a server on the host, or `None` without a response.
 fn page(host: &LabHost, port: u16, path: &str) -> Option<String> {
     page_of(host, (Ipv4Addr::LOCALHOST, port).into(), path)
 }
 
-/// A page of a server that the host reaches; none where nobody answers.
+/// A page of a server that the host can reach, or `None` without a response.
 pub(super) fn page_of(host: &LabHost, server: SocketAddr, path: &str) -> Option<String> {
     let connect = || TcpStream::connect(server);
     let mut stream = host.run(connect).expect("the host runs").ok()?;

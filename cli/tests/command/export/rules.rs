@@ -1,16 +1,17 @@
-//! What dashboards and rules name: the series in a query of PromQL.
+//! Finds the series that dashboards and rules name in a PromQL query.
 
 use std::collections::BTreeSet;
 
-/// Names of series of linerate in a query, without functions, labels, strings and recorded rules (`linerate:...`).
+/// Names of linerate's series in a query, without functions, labels, strings and recording rules
+/// (`linerate:...`).
 ///
-/// Not a parser of PromQL, which Prometheus has: it finds the words that begin with `linerate_`.
+/// This is not a PromQL parser: it finds words that begin with `linerate_`.
 #[must_use]
 pub(crate) fn series(query: &str) -> BTreeSet<&str> {
     let in_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
     let mut quoted = false;
     let mut found = BTreeSet::new();
-    // What is between quotes is no name.
+    // Text between quotes is not a name.
     for part in query.split('"') {
         if !quoted {
             found.extend(part.split(|letter| !in_word(letter)).filter(|word| word.starts_with("linerate_")));

@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes the export of a server under load: the rate it tells is right, and alerts fire when the server
-//! is flooded, not before.
+//! A real Prometheus scrapes the export of a server under load. The rate that it shows is right,
+//! and alerts fire only when the server is flooded.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
@@ -19,13 +19,13 @@ use crate::support::{self, program, skip};
 const TEST: &str = "export::a_real_prometheus_tells_the_rate_and_a_livelock";
 const SERVER: &str = "198.18.0.1:4099";
 
-/// What a transaction takes the server, at least, when it is to be slow.
+/// Minimum time per transaction of the slow server.
 const SLOW: Duration = Duration::from_micros(500);
 
-/// Transactions a second while it is calm.
+/// Transactions per second before the flood.
 const CALM: u32 = 300;
 
-/// Alerts that tell of a server that loses more than it serves.
+/// Alerts that fire when the server is flooded.
 const OF_A_LIVELOCK: [&str; 2] = ["LinerateLivelock", "LinerateReceiveBufferDrops"];
 
 #[test]
@@ -53,7 +53,7 @@ fn a_real_prometheus_tells_the_rate_and_a_livelock() {
     let firing = prometheus.firing();
     let fires = |name: &str| firing.iter().any(|alert| alert == name);
     assert!(!fires(OF_A_LIVELOCK[0]), "while it is calm: {firing:?}");
-    // Where the machine was busy with others throughout, the server did lose some.
+    // On a busy machine the server may lose requests before the flood, too.
     assert!(steady.lost() || !fires(OF_A_LIVELOCK[1]), "while it is calm: {firing:?}");
     the_dashboard_is_answered(&prometheus);
     drop(steady);
@@ -67,15 +67,16 @@ fn a_real_prometheus_tells_the_rate_and_a_livelock() {
     flood.kill().expect("it is ended");
 }
 
-/// The rate that Prometheus tells of a time of steady load is the generator's own of the same time, within 2 per cent.
+/// Under steady load, the rate in Prometheus has to be the generator's own rate over the same time,
+/// within 2 %.
 ///
-/// A sample has the time at which its scrape began; when in it the counter was read is not known. So the generator's count is
-/// taken over the least and the longest time that there may have been between both ends, and both ends are scrapes that were
-/// quick, where the machine lets any be.
+/// A sample has the start time of its scrape. It is unknown when during the scrape the counter was
+/// read. So the generator's count is taken over the shortest and the longest possible time between
+/// both ends. Both ends are quick scrapes, unless the machine is too slow for them.
 fn the_rate_is_right(prometheus: &PrometheusServer<'_>, steady: &SteadyLoad) {
     const COUNTER: &str = "linerate_udp_receive_datagrams_total{family=\"ipv4\"}";
     const WINDOW: f64 = 15.0;
-    /// Of the window, 0.7 %.
+    /// In seconds: 0.7 % of the window.
     const QUICK: f64 = 0.1;
     const AGAIN: f64 = 0.6;
     const TRIES: u32 = 20;
@@ -88,7 +89,8 @@ fn the_rate_is_right(prometheus: &PrometheusServer<'_>, steady: &SteadyLoad) {
         let Some((last, _)) = samples.last().copied() else { return false };
         let begin = samples.partition_point(|(at, _)| *at < last - WINDOW);
         let Some((first, _)) = samples.get(begin).copied() else { return false };
-        // Who asks soon after another is told the same again: such a sample is older than it says.
+        // A scrape soon after another one gets the same response again, so the sample is older than
+        // its time.
         let is_fresh = |index: Option<usize>| {
             let pair = index.and_then(|index| samples.get(index..index + 2));
             pair.is_some_and(|pair| {
@@ -99,7 +101,7 @@ fn the_rate_is_right(prometheus: &PrometheusServer<'_>, steady: &SteadyLoad) {
             return false;
         }
         let (Some(before), Some(after)) = (took_at(first), took_at(last)) else { return false };
-        // Where scrapes were missed at its beginning, Prometheus has to guess.
+        // If scrapes at the start of the window were missed, Prometheus extrapolates.
         let is_whole = first - (last - WINDOW) < 1.05 && first > steady.since();
         tries += u32::from(is_whole);
         found = is_whole.then_some((first, before, last, after));
@@ -118,7 +120,7 @@ fn the_rate_is_right(prometheus: &PrometheusServer<'_>, steady: &SteadyLoad) {
     eprintln!("{said}");
 }
 
-/// Every query of the dashboard, as Grafana would ask it; what a veth has gives something.
+/// Runs every query of the dashboard as Grafana would. Series that a veth has must return values.
 fn the_dashboard_is_answered(prometheus: &PrometheusServer<'_>) {
     let text = std::fs::read_to_string(share("grafana/linerate.json")).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
@@ -143,13 +145,14 @@ fn the_dashboard_is_answered(prometheus: &PrometheusServer<'_>) {
         "linerate_thread_cpu_seconds_total",
         "linerate_scrape_duration_seconds",
     ] {
-        // Steal is asked for where there is some, which is another query of the same series.
+        // The query for steal time uses the same series and is empty on machines without steal
+        // time.
         let gone = empty.iter().filter(|name| *name == series).count();
         assert!(gone <= usize::from(series.contains("machine_cpu")), "{series} gives nothing: {empty:?}");
     }
 }
 
-/// The rules as they are shipped, but in a hurry.
+/// The shipped rules with ranges of seconds, so that alerts fire soon.
 fn hasty_rules() -> String {
     let rules = std::fs::read_to_string(share("prometheus/linerate.rules.yml")).expect("the rules");
     let hasty = rules.replace("[5m]", "[6s]");
@@ -160,7 +163,8 @@ fn hasty_rules() -> String {
     lines.collect()
 }
 
-/// A server on the receiver, which takes its time once it is told to; it ends with the test.
+/// Starts a server on the receiver, which becomes slow when the returned flag is set. The server
+/// ends with the test.
 fn serve(receiver: &LabHost) -> Arc<AtomicBool> {
     let socket = receiver.run(|| UdpSocket::bind(SERVER)).expect("the host runs").expect("a socket");
     let is_slow = Arc::<AtomicBool>::default();
@@ -178,7 +182,7 @@ fn serve(receiver: &LabHost) -> Arc<AtomicBool> {
     is_slow
 }
 
-/// `linerate export` on the receiver, once it serves.
+/// Starts `linerate export` on the receiver and waits until it serves.
 fn export(receiver: &LabHost) -> LabChild {
     let mut command = Command::new(program());
     command.arg("export").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

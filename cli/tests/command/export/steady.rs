@@ -1,4 +1,4 @@
-//! A generator that knows how much it sent, and had answered, at each moment.
+//! A generator that records the number of requests sent and replies received over time.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use linerate_lab::LabHost;
 
-/// What was sent and answered until a moment.
+/// Requests sent and replies received up to a time.
 #[derive(Debug, Clone, Copy)]
 struct SteadyLoadSample {
     unix_seconds: f64,
@@ -16,7 +16,7 @@ struct SteadyLoadSample {
     answered: u64,
 }
 
-/// Requests at a steady rate until it is dropped.
+/// Sends requests at a steady rate until it is dropped.
 pub(super) struct SteadyLoad {
     moments: Arc<Mutex<Vec<SteadyLoadSample>>>,
     stop: Arc<AtomicBool>,
@@ -34,7 +34,7 @@ impl SteadyLoad {
             let mut now = SteadyLoadSample { unix_seconds: unix_seconds(), sent: 0, answered: 0 };
             let mut next = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
-                // One that is late is made up for.
+                // After a late request the next ones catch up.
                 next += Duration::from_secs(1) / per_second;
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
                 now.sent += u64::from(socket.send(b"steady").is_ok());
@@ -48,7 +48,7 @@ impl SteadyLoad {
         Self { moments, stop, thread: Some(thread) }
     }
 
-    /// When it was well under way, in seconds since 1970.
+    /// One second after the first request, in seconds since 1970.
     pub(super) fn since(&self) -> f64 {
         locked(&self.moments).first().map_or(f64::INFINITY, |first| first.unix_seconds + 1.0)
     }
@@ -61,7 +61,7 @@ impl SteadyLoad {
         self.grown(from, to, |moment| moment.answered)
     }
 
-    /// Whether more than wait for their replies were never answered.
+    /// Whether requests were lost: more than `IN_FLIGHT` have no reply.
     pub(super) fn lost(&self) -> bool {
         const IN_FLIGHT: u64 = 10;
         locked(&self.moments).last().is_some_and(|last| last.sent > last.answered + IN_FLIGHT)

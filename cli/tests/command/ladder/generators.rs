@@ -1,4 +1,4 @@
-//! Two sshds on the sender of a lab, for load to be ordered over.
+//! Two sshds on a lab's sender, through which linerate starts load generators.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,16 +11,16 @@ use crate::tune::scene::{TuneTestLab, text};
 const SSHD: &str = "/usr/sbin/sshd";
 const PORTS: [u16; 2] = [2201, 2202];
 
-/// Hosts that generate load: one host by two ports.
+/// Load generators: one host that is reached over two ports.
 pub(crate) struct SshTestGenerators {
     sshds: Vec<Child>,
-    /// linerate as the far end knows it: no other process has this name.
+    /// The path of linerate on the generators. No other process has this path.
     program: PathBuf,
     ssh: String,
 }
 
 impl SshTestGenerators {
-    /// Two of them; none, and a SKIP, where there is no sshd.
+    /// Starts two sshds. Prints a SKIP line and returns `None` if a program is missing.
     pub(crate) fn up(test: &str, scene: &TuneTestLab) -> Option<Self> {
         for needed in [SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"] {
             if !Path::new(needed).exists() {
@@ -50,14 +50,14 @@ impl SshTestGenerators {
         Some(Self { sshds, program: program_there, ssh: format!("ssh -F {}", text(&config)) })
     }
 
-    /// Arguments that name the hosts, and how they are reached.
+    /// Arguments for the generator hosts and the ssh command.
     pub(crate) fn arguments(&self) -> [String; 6] {
         let from = PORTS.map(|port| format!("ssh://root@198.18.0.100:{port}")).join(",");
         let program = text(&self.program).to_owned();
         ["--from".into(), from, "--ssh".into(), self.ssh.clone(), "--remote-program".into(), program]
     }
 
-    /// `linerate ladder` on the receiver, with the scene's journal.
+    /// `linerate ladder` on the receiver, with the journal of this test.
     pub(crate) fn ladder(&self, scene: &TuneTestLab, arguments: &[&str]) -> Command {
         let mut command = scene.on_host(program());
         command.args(["ladder", "--interface", "eth0", "--link", "10G"]).args(self.arguments());
@@ -69,7 +69,7 @@ impl SshTestGenerators {
         command
     }
 
-    /// The processes that generate load now.
+    /// The generator processes that run now.
     pub(crate) fn processes(&self) -> Vec<i32> {
         let is_ours = |pid: &i32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -100,7 +100,7 @@ fn sshd(scene: &TuneTestLab, port: u16) -> Child {
         "PermitRootLogin yes\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nPidFile none".to_owned(),
     ];
     fs::write(&config, lines.join("\n") + "\n").expect("written");
-    // It wants /run/sshd, which this machine need not have: one of its own, seen by nobody else.
+    // sshd requires /run/sshd, which may not exist here. A private mount namespace provides one.
     let script = format!(
         "mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec {SSHD} -D -e -f {}",
         text(&config)
@@ -114,7 +114,7 @@ fn sshd(scene: &TuneTestLab, port: u16) -> Child {
         line.clear();
         assert_ne!(said.read_line(&mut line).expect("read"), 0, "sshd ends at once");
     }
-    // What it says later must not be a reason for it to wait.
+    // Reads later output, so that sshd never blocks on a full pipe.
     std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     child
 }

@@ -1,4 +1,4 @@
-//! A lab of two senders, each with an sshd of its own, and a service on the receiver.
+//! A lab with two senders, which have one sshd each, and a service on the receiver.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -21,9 +21,9 @@ const SSHD: &str = "/usr/sbin/sshd";
 const PORT: u16 = 2222;
 const SERVICE: &str = "198.18.0.1:7777";
 
-/// Two senders that can be reached from the receiver.
+/// Two senders that the receiver reaches over ssh.
 pub(crate) struct RemoteTestLab {
-    // In the order of dropping: what lives in the lab goes before it.
+    // Rust drops fields in this order, so that programs in the lab end before the lab.
     service: RunningReflector,
     _sshds: Vec<LabChild>,
     lab: Lab,
@@ -31,7 +31,7 @@ pub(crate) struct RemoteTestLab {
 }
 
 impl RemoteTestLab {
-    /// Everything ready; none, and a SKIP, where that cannot be had.
+    /// Starts everything. Prints a SKIP line and returns `None` if a requirement is missing.
     pub(crate) fn up(test: &str) -> Option<Self> {
         if let Err(why) = can_be_had() {
             skip(test, &why);
@@ -46,7 +46,8 @@ impl RemoteTestLab {
                 return None;
             }
         };
-        // The second reaches the service's address, too, which is on the first one's link.
+        // The service's address is on the first sender's link, so the second sender requires a
+        // route.
         let route = ["route", "add", "198.18.0.1/32", "via", "198.18.1.1"];
         finish(&lab, "sender1", Command::new("ip").args(route));
         make_keys(directory.path());
@@ -60,7 +61,7 @@ impl RemoteTestLab {
         Some(RemoteTestLab { service, _sshds: sshds, lab, directory })
     }
 
-    /// Both senders, through sockets.
+    /// Both senders, with the socket backend.
     pub(crate) fn options(&self) -> RemoteOptions {
         RemoteOptions {
             hosts: vec![self.host_with_port(0, PORT), self.host_with_port(1, PORT)],
@@ -75,12 +76,12 @@ impl RemoteTestLab {
         }
     }
 
-    /// Starts them from the receiver.
+    /// Starts the generators from the receiver.
     pub(crate) fn generators(&self, options: RemoteOptions) -> Result<RemoteGenerators, RemoteError> {
         self.lab.receiver().run(|| RemoteGenerators::start(options)).expect("it ran")
     }
 
-    /// What a host is called in messages.
+    /// The name of a host in messages.
     pub(crate) fn host(&self, number: usize) -> String {
         self.host_with_port(number, PORT).to_string()
     }
@@ -90,7 +91,7 @@ impl RemoteTestLab {
         format!("ssh://root@{address}:{port}").parse().expect("a host")
     }
 
-    /// What the service counted.
+    /// The service's counters.
     pub(crate) fn account(&self) -> ReflectorAccount {
         self.service.account()
     }
@@ -107,10 +108,10 @@ impl RemoteTestLab {
         words.iter().chain(&strict).map(ToString::to_string).collect()
     }
 
-    /// The programs that run on the senders.
+    /// The linerate processes on the senders.
     pub(crate) fn far_programs(&self) -> RemotePrograms {
         let all = (0..2).flat_map(|number| self.far_programs_of(number));
-        // One that is gone meanwhile needs no waiting for.
+        // A process that has already ended requires no wait.
         RemotePrograms(all.filter_map(|program| pidfd_open(program, PidfdFlags::empty()).ok()).collect())
     }
 
@@ -129,7 +130,7 @@ impl RemoteTestLab {
         kill_process(programs[0], Signal::KILL).expect("killed");
     }
 
-    /// Kills the ssh processes of this test, as a crash of ours would end them.
+    /// Kills the ssh processes of this test, as if linerate on this side had crashed.
     pub(crate) fn kill_ssh(&self) {
         let key = self.directory.path().join("client");
         let ours = processes(|process| {
@@ -143,7 +144,7 @@ impl RemoteTestLab {
         }
     }
 
-    /// Takes a link away, without a word to either end's connections.
+    /// Takes a link down. Neither end closes its connections.
     pub(crate) fn cut(&self, number: usize) {
         let interface = &self.lab.links()[number].receiver.interface;
         finish(&self.lab, "receiver", Command::new("ip").args(["link", "set", interface, "down"]));
@@ -187,7 +188,7 @@ fn start_sshd(lab: &Lab, number: usize, directory: &Path) -> LabChild {
          UsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
     );
     fs::write(&config, text).expect("written");
-    // sshd wants an empty directory of its own there, which only an installation that runs it has.
+    // sshd requires an empty /run/sshd, which exists only where sshd runs as a service.
     let line = "mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", line, "sh", SSHD, "-D", "-e", "-f"]).arg(&config).stderr(Stdio::piped());
@@ -197,7 +198,7 @@ fn start_sshd(lab: &Lab, number: usize, directory: &Path) -> LabChild {
     while !said.contains("Server listening") {
         assert!(errors.read_line(&mut said).expect("a line") > 0, "sshd ended: {said}");
     }
-    // What it says later is read by nobody; it must not wait for that.
+    // Reads later output, so that sshd never blocks on a full pipe.
     std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
     sshd
 }
@@ -214,7 +215,7 @@ fn processes(is_it: impl Fn(&Path) -> bool) -> Vec<Pid> {
     its.filter_map(|process| Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?)).collect()
 }
 
-/// Programs on the senders.
+/// linerate processes on the senders.
 pub(crate) struct RemotePrograms(Vec<OwnedFd>);
 
 impl RemotePrograms {
@@ -222,7 +223,7 @@ impl RemotePrograms {
         self.0.len()
     }
 
-    /// Waits until all have ended.
+    /// Waits until all have ended, at most 40 s per process.
     pub(crate) fn await_end(&self) {
         let most = Timespec { tv_sec: 40, tv_nsec: 0 };
         for program in &self.0 {

@@ -25,7 +25,7 @@ fn a_server_is_replaced_without_losing_a_request() {
         assert!(host.copies().len() == 2 && host.copies().iter().all(|pid| !before.contains(pid)));
         old = new;
     }
-    // One that does not come up leaves the old server as it is.
+    // Copies that do not start leave the old server as it is.
     let before = host.copies();
     let said = host.refused_to("replace", &["--port", PORT], &["--background"]);
     assert!(said.contains("went to the background"), "{said}");
@@ -82,7 +82,7 @@ fn copies_that_end_while_the_old_server_drains_are_old_or_new() {
     signal(before[0], Signal::KILL);
     old.until("Another linerate boost replace has taken the port over");
     signal(after[1], Signal::KILL);
-    // The new copies are supervised meanwhile.
+    // The new copies are supervised while the old server drains.
     new.until("Copy 1 serves again");
     let (out, _) = host.boost(0, &["status"]);
     assert!(out.contains("Other copies have taken the port over"), "{out}");
@@ -104,7 +104,7 @@ fn processes_of_an_attached_group_share_a_port() {
     let Some(hierarchy) = unified_hierarchy() else { return skip(test, "no cgroup2 is mounted") };
     let group = hierarchy.join(format!("linerate-test-{}", std::process::id()));
     std::fs::create_dir(&group).expect("made");
-    // The lab has a /sys of its own.
+    // The lab mounts its own /sys, so this path leads through the test's root.
     let seen = format!("/proc/{}/root{}", std::process::id(), group.display());
     let mut attach = host.attach(&["--cgroup", &seen, "--port", PORT]);
     attach.until("Ctrl-C detaches");

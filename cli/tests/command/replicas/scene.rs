@@ -15,14 +15,14 @@ use crate::support::program;
 pub(super) const PORT: &str = "5300";
 const PORT_NUMBER: u16 = 5300;
 
-/// The most that a line may take, s.
+/// Time limit for each line, in seconds.
 const PATIENCE: u64 = 20;
 
 pub(super) struct ReplicaTestHost {
     host: BoostServersTestHost,
 }
 
-/// `linerate boost run`, with the lines of both of its outputs.
+/// A running `linerate boost`, with the lines of its standard output and standard error.
 pub(super) struct ReplicaRun {
     child: Child,
     lines: Receiver<String>,
@@ -30,7 +30,7 @@ pub(super) struct ReplicaRun {
 }
 
 impl ReplicaTestHost {
-    /// None, and a SKIP, without a lab, two CPUs or a C compiler.
+    /// Prints a SKIP line and returns `None` without a lab, two CPUs, gcc or ss.
     pub(super) fn up(test: &str) -> Option<Self> {
         let host = BoostServersTestHost::up(test, &["gcc", "ss"])?;
         host.compile_server(test)?;
@@ -39,7 +39,7 @@ impl ReplicaTestHost {
         Some(Self { host })
     }
 
-    /// The server alone.
+    /// The server itself, without `linerate boost`.
     pub(super) fn server(&self, words: &[&str]) -> Command {
         let mut command = self.host.scene.on_host(self.host.scene.path("server"));
         command.arg(PORT).args(words);
@@ -52,7 +52,7 @@ impl ReplicaTestHost {
 
     fn completed(&self, mut command: Command, verb: &str, options: &[&str], words: &[&str]) -> Command {
         command.args(["boost", verb]).args(options).arg("--").arg(self.host.scene.path("server"));
-        // Another port than usual, in front.
+        // `--at PORT` replaces the server's first argument, the port.
         let (port, words) = match words.iter().position(|word| *word == "--at") {
             Some(at) => (words[at + 1], &words[..at]),
             None => (PORT, words),
@@ -66,7 +66,7 @@ impl ReplicaTestHost {
     }
 
     /// `linerate boost run` in a PID namespace where the leader of its session is not visible, like
-    /// the first process of some containers. Ends with its first process.
+    /// the first process of some containers. The namespace ends with its first process.
     pub(super) fn run_without_session(&self, options: &[&str]) -> ReplicaRun {
         let mut command = self.host.scene.on_host("unshare");
         command.args(["--pid", "--fork", "--mount-proc"]).arg(program());
@@ -84,7 +84,7 @@ impl ReplicaTestHost {
         ReplicaRun::start(command)
     }
 
-    /// The server alone, in the control group of this directory.
+    /// The server itself, in the control group at this path.
     pub(super) fn server_in(&self, group: &str) -> Command {
         let script = format!("echo $$ >{group}/cgroup.procs && exec \"$0\" {PORT}");
         let mut command = self.host.scene.on_host("sh");
@@ -92,13 +92,13 @@ impl ReplicaTestHost {
         command
     }
 
-    /// What a script of bash on the other host prints.
+    /// Runs a bash script on the other host. Returns standard output.
     pub(super) fn on_sender(&self, script: &str) -> String {
         let output = self.host.scene.on("sender0", "bash").args(["-c", script]).output().expect("bash");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What a run that fails says.
+    /// The output of a `boost run` that has to fail.
     pub(super) fn refused(&self, options: &[&str], words: &[&str]) -> String {
         self.refused_to("run", options, words)
     }
@@ -107,14 +107,15 @@ impl ReplicaTestHost {
         let mut run = ReplicaRun::start(self.command(verb, options, words));
         within(3 * PATIENCE, "the command ends", || run.child.try_wait().is_ok_and(|ended| ended.is_some()));
         let status = run.child.wait().expect("a child");
-        // Copies that outlive a command that panicked have its pipes.
+        // Copies that outlive a crashed command keep its pipes open, so reading has a time limit.
         let lines = std::iter::from_fn(|| run.lines.recv_timeout(Duration::from_secs(PATIENCE)).ok());
         let said: String = lines.map(|line| line + "\n").collect();
         assert_eq!(status.code(), Some(2), "{options:?} {words:?}: {said}");
         said
     }
 
-    /// `linerate boost`, which has to end with this status.
+    /// Runs `linerate boost` and checks its exit status. Returns standard output and standard
+    /// error.
     pub(super) fn boost(&self, status: i32, arguments: &[&str]) -> (String, String) {
         self.host.expect(status, arguments)
     }
@@ -131,7 +132,7 @@ impl ReplicaTestHost {
         self.host.loading(PORT_NUMBER, rate, &[])
     }
 
-    /// Processes that hold a UDP socket of the port, in the order of their start.
+    /// Processes that hold a UDP socket of the port, sorted by process ID.
     pub(super) fn copies(&self) -> Vec<u32> {
         let listed = self.host.scene.shell(&format!("ss -Hulpn 'sport = :{PORT}'"));
         let pids = listed.split("pid=").skip(1);
@@ -156,7 +157,7 @@ impl ReplicaTestHost {
         let Some(unified) = unified_hierarchy() else { return };
         let find =
             Command::new("find").arg(unified).args(["-name", "linerate-boost-*"]).output().expect("find");
-        // Those of other tests belong to other processes.
+        // Control groups of other tests belong to running processes.
         let left = String::from_utf8_lossy(&find.stdout).into_owned();
         let is_dead = |line: &&str| {
             let pid = line.rsplit('/').next().and_then(|name| name.split('-').nth(2)).unwrap_or_default();
@@ -166,7 +167,7 @@ impl ReplicaTestHost {
     }
 }
 
-/// Where control groups of version 2 are mounted.
+/// The mount point of cgroup v2.
 pub(super) fn unified_hierarchy() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
     let unified = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
@@ -227,13 +228,13 @@ impl ReplicaRun {
         }
     }
 
-    /// Waits for its end, which has to be this status.
+    /// Waits until the command ends, and checks its exit status.
     pub(super) fn wait(mut self, status: i32) {
         let ended = self.child.wait().expect("a child");
         assert_eq!(ended.code(), Some(status), "{}", self.seen);
     }
 
-    /// Ends it with a signal and a status, and returns all lines.
+    /// Ends the command with a signal, checks its exit status and returns all lines.
     pub(super) fn end(mut self, with: Signal, status: i32) -> String {
         signal(self.pid(), with);
         let ended = self.child.wait().expect("a child");
@@ -250,7 +251,7 @@ impl ReplicaRun {
 
 impl Drop for ReplicaRun {
     fn drop(&mut self) {
-        // Waited for already, unless the test failed.
+        // The child is already reaped, unless the test failed.
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             signal(self.child.id(), Signal::TERM);
             let _ = self.child.wait();

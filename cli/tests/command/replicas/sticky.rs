@@ -7,8 +7,9 @@ use rustix::process::Signal;
 use super::scene::{PORT, ReplicaTestHost};
 use crate::support::machine;
 
-/// Each connection prints the copy of its first packet (Initial), of one with the server's connection ID from the same
-/// port (Handshake), and of one with a short header from another port.
+/// Each connection sends three packets and prints the copy that gets each one: the first packet
+/// (Initial), a packet with the server's connection ID from the same port (Handshake), and a packet
+/// with a short header from another port.
 const CONNECTIONS: &str = r"
 connect() { exec 3<>/dev/udp/198.18.0.1/5300; }
 ask() { printf $1 >&3; IFS= read -r -n 1 -t 5 copy <&3; printf %s $copy; }

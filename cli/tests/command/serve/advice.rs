@@ -1,4 +1,4 @@
-//! What a server says at the start of settings of the host that starve it above capacity.
+//! At its start, a server warns about host settings that starve it above its capacity.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use linerate_lab::{Lab, LabHost};
 
 use crate::support;
 
-/// What a server with one worker, on CPU 0, says until it ends.
+/// Standard error of a server with one worker on CPU 0, until it ends.
 fn told(host: &LabHost, address: &str, policy: &str) -> String {
     let mut command = Command::new(support::program());
     command.args(["serve", "echo", "--bind", address, "--cpus", "0", "--workers", "1", "--overload", policy]);
@@ -52,7 +52,7 @@ fn a_server_with_a_policy_names_softirqs_on_its_workers_cpus() {
     assert!(!named, "threads leave it to the scheduler: {told}");
     match of_others.as_slice() {
         [] => a_thread_that_waits_for_the_worker_is_named(lab.receiver(), &address),
-        // They are not ours to move, and the server could not tell whose they are.
+        // The threads belong to another interface called eth0. The server cannot distinguish them.
         _ => support::skip(test, "threads of another interface called eth0 run here"),
     }
     set("threaded", "0").expect("none");
@@ -61,7 +61,8 @@ fn a_server_with_a_policy_names_softirqs_on_its_workers_cpus() {
     assert!(!named, "it is not known where veth's packets are processed: {told}");
 }
 
-/// Where there is a guard, and as long as the thread has neither another CPU nor a priority: what is advised is done.
+/// With `--overload protect`, the server names NAPI threads that run only on its worker's CPU and
+/// have no real-time priority. After the advised command it no longer names them.
 fn a_thread_that_waits_for_the_worker_is_named(host: &LabHost, address: &str) {
     let threads = napi_threads();
     assert!(!threads.is_empty(), "no thread of NAPI runs");
@@ -86,7 +87,7 @@ fn run(program: &str, words: &[&str]) {
     assert!(output.status.success(), "{program} {words:?}: {output:?}");
 }
 
-/// The processes that take packets for interfaces called eth0.
+/// The NAPI threads of all interfaces called eth0.
 fn napi_threads() -> Vec<String> {
     let entries = std::fs::read_dir("/proc").expect("processes").flatten();
     let is_one = |entry: &std::fs::DirEntry| {

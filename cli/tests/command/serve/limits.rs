@@ -1,4 +1,5 @@
-//! What a server does not answer, or only in part, it says: each second, at the end, and in its document.
+//! A server reports requests that it does not answer or answers only in part: every second, at the
+//! end, and in its document.
 
 use std::io::Read as _;
 use std::net::UdpSocket;
@@ -13,10 +14,11 @@ use super::ServeProcess;
 use crate::support;
 
 const ZONE: &str = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n@ IN NS ns\nns IN A 192.0.2.1\n";
-/// For the address of `ns.example.test`.
+/// A query for the address of `ns.example.test`.
 const QUERY: &[u8] = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x02ns\x07example\x04test\0\0\x01\0\x01";
 
-/// A server in a lab, asked from the other host, and what it said until it ended: its document and standard error.
+/// Runs a server on the receiver and `ask` on the other host. Returns the server's result and its
+/// standard error.
 fn served(lab: &Lab, arguments: &[&str], ask: impl FnOnce(UdpSocket) + Send) -> (Value, String) {
     let link = &lab.links()[0];
     let address = format!("{}:5300", link.receiver.ipv4[0]);
@@ -43,7 +45,7 @@ fn served(lab: &Lab, arguments: &[&str], ask: impl FnOnce(UdpSocket) + Send) -> 
     (document["result"].clone(), told)
 }
 
-/// What it says, up to a line with `part`.
+/// Standard error up to the end of a line with `part`.
 fn until(child: &mut LabChild, part: &str) -> String {
     let (pipe, mut told) = (child.stderr.as_mut().expect("a pipe"), Vec::new());
     while !(told.ends_with(b"\n")
@@ -73,7 +75,7 @@ fn what_the_rate_limit_takes_is_told() {
         let mut answer = [0; 512];
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
         for _ in 0..ASKED {
-            // Each after the answer to the last, if there is one, so that no buffer overflows.
+            // Waits up to 20 ms for each reply, so that no buffer overflows.
             socket.send(QUERY).expect("sent");
             let began = Instant::now();
             while socket.recv(&mut answer).is_err() && began.elapsed() < Duration::from_millis(2) {}
@@ -93,7 +95,7 @@ fn an_echo_answers_requests_of_load_only_unless_it_is_told_otherwise() {
     let asked = |socket: UdpSocket| {
         socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
         socket.send(b"hello").expect("sent");
-        // One that --any answers not either, so that there is something to be told of.
+        // A datagram that --any does not answer either, so that the server has something to report.
         socket.send(b"lnr\x01").expect("sent");
         let mut answer = [0; 16];
         let length = socket.recv(&mut answer).expect("an answer");
@@ -148,7 +150,7 @@ fn load_takes_the_replies_of_an_echo_for_its_own() {
             continue;
         };
         let document = &document["result"];
-        assert_eq!((&document["corrupt"], &document["foreign"]), (&0.into(), &0.into()), "{document}");
+        assert_eq!((&document["corrupt"], &document["unsolicited"]), (&0.into(), &0.into()), "{document}");
         assert!(document["answered"].as_u64() > Some(0), "{document}");
     }
     server.signal(Signal::INT).expect("it runs");

@@ -1,4 +1,4 @@
-//! `serve ntp`, asked by chronyd and by `linerate load`.
+//! `serve ntp`, queried by chronyd and by `linerate load`.
 
 use std::process::{Command, Output};
 
@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::{ServeProcess, installed};
 use crate::support;
 
-/// Has chronyd look at `server` without touching the clock.
+/// Runs chronyd against `server`, without setting the clock.
 fn chronyd(server: &ServeProcess, seconds: &str) -> Output {
     let address = server.address();
     let source = format!("server {} port {} iburst", address.ip(), address.port());
-    // What else a configuration has would be asked, too; the directive is all it gets.
+    // chronyd gets only this directive. With a configuration file it would query other servers,
+    // too.
     Command::new("chronyd").args(["-Q", "-U", "-t", seconds, &source]).output().expect("chronyd starts")
 }
 
@@ -29,7 +30,7 @@ fn chronyd_finds_the_time_right() {
         support::skip(test, &format!("chronyd: {}", told.trim().replace('\n', "; ")));
         return;
     }
-    // "System clock wrong by 0.000037 seconds (ignored)": both look at the same clock.
+    // "System clock wrong by 0.000037 seconds (ignored)": both use the same clock.
     let offset = told.split_once("wrong by ").and_then(|(_, rest)| rest.split(' ').next());
     let offset: f64 = offset.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{told}"));
     assert!(offset.abs() < 0.1, "{told}");

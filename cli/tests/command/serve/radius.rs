@@ -1,4 +1,4 @@
-//! `serve radius`, asked by FreeRADIUS's radclient and by `linerate load`.
+//! `serve radius`, queried by FreeRADIUS's radclient and by `linerate load`.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ fn serving() -> (tempfile::TempDir, ServeProcess) {
     (directory, server)
 }
 
-/// What radclient shows of the answer; it tries twice and waits a second each time.
+/// Whether radclient succeeded, and its output. It tries twice and waits 1 s each time.
 fn radclient(address: SocketAddr, kind: &str, secret: &str, attributes: &str) -> (bool, String) {
     let mut child = Command::new("radclient")
         .args(["-x", "-r", "2", "-t", "1", &address.to_string(), kind, secret])
@@ -72,7 +72,8 @@ fn radclient_is_let_in_or_not() {
     let (fine, told) = radclient(authentication, "status", "s3cret", signed);
     assert!(fine && told.contains("Received Access-Accept"), "{told}");
 
-    // Silence: another secret, and no Message-Authenticator. Both wait at the same time.
+    // No reply to another secret, or without Message-Authenticator. Both requests wait at the same
+    // time.
     std::thread::scope(|scope| {
         let alice = alice(signed);
         let unsigned = "User-Name = alice\nUser-Password = wonderland\n";

@@ -1,4 +1,4 @@
-//! The sink counts what a counter of the firewall in front of it counts.
+//! `serve sink` counts as many packets as an nftables counter in front of it.
 
 use std::io::{BufRead, BufReader, Read as _};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::support;
 
 const PAYLOAD: u64 = 18;
 
-/// What a command prints on a host of the lab, until it ends.
+/// Runs a command on a lab host to its end. Returns standard output.
 fn printed(host: &LabHost, mut command: Command) -> String {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = host.spawn(command).expect("it starts");
@@ -57,7 +57,7 @@ fn a_sink_counts_what_nftables_counts() {
     load.args(["--payload", &payload, "--backend", "socket", "--json", "-"]);
     let load: Value = serde_json::from_str(&printed(&lab.senders()[0], load)).expect("a document");
 
-    // The second line after the load's end is of a second in which nothing came.
+    // Reads up to the first second without packets after the load.
     let mut stream = BufReader::new(sink.stdout.take().expect("a pipe")).lines();
     let mut seconds: Vec<Value> = Vec::new();
     let start: Value = serde_json::from_str(&stream.next().expect("a line").expect("text")).expect("JSON");

@@ -1,4 +1,4 @@
-//! A terminal that a test can look at and type on: a tmux of its own, on the receiver of a lab.
+//! A terminal that a test can read and type on: a private tmux on the receiver of a lab.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,19 +9,20 @@ use linerate_lab::{Lab, LabChild};
 
 use crate::support::{program, skip};
 
-/// How long anything may take.
+/// Time limit for each wait.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A terminal with `linerate` on it.
 pub(super) struct TmuxTerminal<'l> {
     lab: &'l Lab,
     directory: tempfile::TempDir,
-    /// The server, which ends with this.
+    /// The tmux server, which ends with the terminal.
     server: LabChild,
 }
 
 impl<'l> TmuxTerminal<'l> {
-    /// Starts `linerate` with these arguments on a terminal of this size, in a directory. None, and a SKIP, without tmux.
+    /// Starts `linerate` with these arguments in the directory `work`, on a terminal of this size
+    /// in columns and rows. Prints a SKIP line and returns `None` without tmux.
     pub(super) fn start(
         test: &str,
         lab: &'l Lab,
@@ -34,13 +35,14 @@ impl<'l> TmuxTerminal<'l> {
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory");
-        // In the foreground, so that it is a child of ours and on the receiver.
+        // -D: tmux stays in the foreground, so that it is a child of the test and runs on the
+        // receiver.
         let mut command = tmux(directory.path());
         command.args(["-D", "-f", "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::null());
         let server = lab.receiver().spawn(command).expect("tmux starts");
         let pane = Self { lab, directory, server };
         within("a server of tmux", || pane.tmux(["list-sessions"]).is_some() || pane.has_socket());
-        // The shell stays when it has ended, for what is on the screen then.
+        // The shell stays after linerate has ended, so that the test can still read the screen.
         let script = format!(
             "cd {}; {} {arguments}; echo ended $?; exec sleep 600",
             work.display(),
@@ -52,17 +54,17 @@ impl<'l> TmuxTerminal<'l> {
         Some(pane)
     }
 
-    /// Waits until this is on the screen.
+    /// Waits until the screen shows this text.
     pub(super) fn shows(&self, text: &str) {
         self.waits(&format!("'{text}' on the screen"), |screen| screen.contains(text));
     }
 
-    /// Waits until this is not on the screen.
+    /// Waits until the screen no longer shows this text.
     pub(super) fn shows_not(&self, text: &str) {
         self.waits(&format!("no '{text}' on the screen"), |screen| !screen.contains(text));
     }
 
-    /// What is on the screen.
+    /// The text on the screen.
     pub(super) fn text(&self) -> String {
         self.tmux(["capture-pane", "-p", "-t", "top"]).expect("a screen")
     }
@@ -76,12 +78,12 @@ impl<'l> TmuxTerminal<'l> {
         self.tmux(["resize-window", "-t", "top", "-x", &width, "-y", &height]).expect("another size");
     }
 
-    /// Whether the program has the whole screen, beside what was on it.
+    /// Whether the program uses the terminal's alternate screen.
     pub(super) fn is_alternate(&self) -> bool {
         self.tmux(["display-message", "-p", "-t", "top", "#{alternate_on}"]).expect("a flag").trim() == "1"
     }
 
-    /// Has `linerate` end by SIGTERM: the only child of the shell.
+    /// Sends SIGTERM to `linerate`, the only child of the shell.
     pub(super) fn terminate(&self) {
         let shell = self.tmux(["display-message", "-p", "-t", "top", "#{pane_pid}"]).expect("a process");
         let shell = shell.trim();
@@ -116,7 +118,7 @@ impl<'l> TmuxTerminal<'l> {
         self.directory.path().join("socket").exists()
     }
 
-    /// What tmux prints; none where it fails.
+    /// Standard output of tmux, or `None` if tmux fails.
     fn tmux<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Option<String> {
         let output = tmux(self.directory.path()).args(arguments).output().expect("tmux starts");
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -130,7 +132,7 @@ impl Drop for TmuxTerminal<'_> {
     }
 }
 
-/// Waits for what nothing tells.
+/// Polls a condition, because no event reports it.
 pub(super) fn within(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

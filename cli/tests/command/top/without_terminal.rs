@@ -1,4 +1,4 @@
-//! Without a terminal: one picture, recordings, and what is said to mistakes.
+//! Without a terminal: one snapshot, recordings, and error messages.
 
 use serde_json::Value;
 

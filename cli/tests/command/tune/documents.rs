@@ -14,7 +14,7 @@ fn each_verb_writes_what_is_documented() {
         let (out, err) = scene.expect_any(verb, &[arguments, &["--json", "-"]].concat());
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("tune {verb}: {error}: {out}{err}"))
     };
-    conforms(&document("plan", &["--interface", "eth0"]), "linerate.plan/1");
+    conforms(&document("plan", &["--interface", "eth0"]), "linerate.plan/2");
     let file = scene.save("plan.json", &scene.plan());
     conforms(&document("apply", &["--plan", &file, "--yes"]), "linerate.tune-apply/2");
     conforms(&document("status", &[]), "linerate.tune-status/2");

@@ -1,4 +1,5 @@
-//! Kills and errors at every system call that matters, by strace: afterwards undo restores all.
+//! strace injects kills and errors at every relevant system call. Afterwards undo restores all
+//! settings.
 
 use std::fs;
 use std::process::Output;
@@ -8,7 +9,8 @@ use serde_json::Value;
 use super::scene::{HostSettingValues, TuneTestLab, output_text, text};
 use crate::support::skip;
 
-/// A scene, and a plan of it with a change of each way of setting: file, sysctl, ioctl, program.
+/// A lab, a plan file with one change per kind of setting (file, sysctl, ioctl, program), and the
+/// original values.
 fn scene(test: &str) -> Option<(TuneTestLab, String, HostSettingValues)> {
     let scene = TuneTestLab::up(test)?;
     if !scene.on_host("strace").arg("-V").output().is_ok_and(|output| output.status.success()) {
@@ -25,19 +27,20 @@ fn scene(test: &str) -> Option<(TuneTestLab, String, HostSettingValues)> {
     Some((scene, file, before))
 }
 
-/// A run with a fault.
+/// A run with an injected fault.
 struct FaultRun {
-    /// The system call, as strace has it.
+    /// The system call, as strace prints it.
     place: String,
     output: Output,
 }
 
-/// Runs a verb with this done to the `number`th such system call of any of its processes, or with a write of its own;
-/// none where there are not so many.
+/// Runs a verb of `tune` and injects `fault` into the `number`th `call` in any of its processes.
+/// For `write`, only calls of `tune` itself count. Returns `None` if there are fewer calls.
 fn injured(scene: &TuneTestLab, call: &str, fault: &str, number: u32, verb: &[&str]) -> Option<FaultRun> {
     let trace = scene.path("trace");
     let mut command = scene.on_host("strace");
-    // nft does not look whether what it lists was written: it would tell a ruleset that is not there.
+    // Write faults must not reach nft, which does not check its writes and would list an incomplete
+    // ruleset.
     command.args((call != "write").then_some("-f"));
     command.args(["-qq", "-e", &format!("trace={call}"), "-o", text(&trace)]);
     command.args(["-e", &format!("inject={call}:{fault}:when={number}")]);
@@ -49,7 +52,7 @@ fn injured(scene: &TuneTestLab, call: &str, fault: &str, number: u32, verb: &[&s
     Some(FaultRun { place, output })
 }
 
-/// Undoes whatever is in effect, and sees that all is as before.
+/// Undoes any tune in effect, and checks that all settings have their original values.
 fn undone(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
     let (status, _) = scene.expect_any("status", &[]);
     let output = scene.run("undo", &[]);
@@ -61,7 +64,7 @@ fn undone(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
     assert!(nothing || after == "No tune is in effect.\n", "{place}: {after}");
 }
 
-/// Calls are counted from 1 until there are no more; how many there were.
+/// Calls `round` with 1, 2, 3 and so on until it injects no fault. Returns the last number.
 fn at_each(mut round: impl FnMut(u32) -> bool) -> u32 {
     (1..200).find(|number| !round(*number)).expect("an end")
 }
@@ -76,7 +79,8 @@ fn a_kill_at_any_sync_of_the_journal_is_undone() {
         undone(&scene, &before, &format!("killed at fdatasync {number}"));
         killed
     });
-    // Begun and ended, and of each change its announcement and its end.
+    // The journal records the start and the end of the tune, and the intent and the outcome of each
+    // change.
     assert!(calls > 10, "{calls}");
 }
 
@@ -110,7 +114,7 @@ fn an_error_of_any_write_is_told_and_undone() {
             let place = format!("{error} from {call} {number}");
             if let Some(FaultRun { place: call, output }) = &injured {
                 let (out, err) = output_text(output);
-                // The standard library takes it for granted that a pipe can be made non-blocking.
+                // The Rust standard library assumes that it can make a pipe non-blocking.
                 let is_ours = !call.contains("FIONBIO");
                 let ends_well = matches!(output.status.code(), Some(0..=2)) && !err.contains("panicked");
                 assert!(ends_well || !is_ours, "{place}: {call}: {out}{err}");

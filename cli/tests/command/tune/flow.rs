@@ -1,4 +1,4 @@
-//! `tune flow` where the NIC has no rules: it says so, and RPS is there for who asks.
+//! `tune flow` on a NIC without flow rules: reports that, and uses RPS only with --rps.
 
 use super::scene::TuneTestLab;
 

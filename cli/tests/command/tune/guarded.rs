@@ -34,7 +34,7 @@ fn what_nobody_confirms_is_undone() {
     let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--until-confirmed", "3s"]);
     assert!(out.contains("tune confirm 1 --state-dir"), "{out}");
     assert_ne!(before, scene.values());
-    // Nothing else begins while that is open.
+    // No other tune can start until tune 1 is confirmed or undone.
     let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
     assert!(err.contains("tune 1") && err.lines().count() == 1, "{err}");
     is_as_before(&scene, &before);
@@ -69,7 +69,7 @@ fn what_is_for_a_time_ends_with_it() {
     assert!(unwrapped(&out).contains("its time is over"), "{out}");
 }
 
-/// Starts to apply and returns once half of the changes are made.
+/// Starts to apply and returns after four of the eight changes.
 fn half_applied(scene: &TuneTestLab, file: &str, more: &[&str]) -> Child {
     let mut arguments = vec!["--plan", file, "--yes"];
     arguments.extend(more);
@@ -92,7 +92,7 @@ fn a_tune_whose_program_is_killed_is_undone_by_its_guard_or_on_request() {
     child.wait().expect("reaped");
     is_as_before(&scene, &before);
 
-    // The kill may come when all is done.
+    // The kill may come after the last change.
     let mut child = half_applied(&scene, &file, &[]);
     child.kill().expect("killed");
     child.wait().expect("reaped");
@@ -120,7 +120,7 @@ fn an_interrupted_tune_stops_between_changes() {
     assert!(sent.expect("kill starts").success());
     let status = child.wait().expect("reaped");
     let (out, _) = scene.expect_any("status", &[]);
-    // The signal may come when all is done.
+    // The signal may come after the last change.
     match status.code() {
         Some(2) => assert!(out.contains("stopped: it was interrupted"), "{out}"),
         Some(0) => assert!(out.contains("made; 8"), "{out}"),

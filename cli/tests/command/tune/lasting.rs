@@ -1,4 +1,4 @@
-//! Files that make a tune last.
+//! Files that make a tune persist.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::schema::conforms;
 #[test]
 fn what_persists_is_shown_written_and_removed_again() {
     let Some(scene) = TuneTestLab::up("what_persists_is_shown_written_and_removed_again") else { return };
-    // A queue that is right already is part of what is to last.
+    // A queue that already has its target value has to persist, too.
     let mut plan = scene.plan();
     let right = scene.shell("cat /sys/class/net/eth0/queues/rx-1/rps_cpus");
     let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "receive", "queue": 1 } });
@@ -25,7 +25,7 @@ fn what_persists_is_shown_written_and_removed_again() {
 
     let before = scene.values();
     scene.expect(0, "apply", &["--plan", &file, "--yes"]);
-    // Nobody is there to be asked.
+    // Without a terminal, persist requires --yes.
     let (_, err) = scene.expect(2, "persist", &root);
     assert!(err.contains("--yes"), "{err}");
     let (out, _) = scene.expect(0, "persist", &[root[0], root[1], "--yes"]);
@@ -39,7 +39,7 @@ fn what_persists_is_shown_written_and_removed_again() {
     let (out, _) = scene.expect(0, "status", &[]);
     assert!(out.contains("persists"), "{out}");
 
-    // As after a boot: all is gone but the file.
+    // As after a reboot: only the file is left.
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
     let document = image.join("etc/linerate/tune.json");

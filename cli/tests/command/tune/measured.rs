@@ -1,4 +1,5 @@
-//! A change is measured on the service that runs: harm is found and undone, and an idle service is not measured.
+//! `tune apply` measures changes on the running service: it undoes harmful changes, and does not
+//! measure an idle service.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -23,14 +24,14 @@ use crate::support::{machine, program, skip};
 enum ClientLoad {
     Idle,
     Paced(&'static str),
-    /// Bursts that a receive buffer of the usual size takes whole, however late the server is.
+    /// Bursts that fit into a receive buffer of default size, however late the server reads.
     Bursts,
 }
 
 const BURST: usize = 64;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// An echo server of a lab under load, until it is dropped.
+/// An echo server in a lab, under load until it is dropped.
 struct LoadedServer {
     children: Vec<Child>,
     stop: Arc<AtomicBool>,
@@ -53,7 +54,7 @@ impl LoadedServer {
             }
             ClientLoad::Bursts => loaded.bursts = Some(loaded.send_bursts(scene)),
         }
-        // The second line that begins so has the values.
+        // The second line that starts with `Udp:` has the values.
         scene.shell(
             "until awk '/^Udp:/ { n = $2 } END { exit !(n > 100) }' /proc/net/snmp; do sleep 0.05; done",
         );
@@ -61,7 +62,7 @@ impl LoadedServer {
     }
 
     fn send_bursts(&self, scene: &TuneTestLab) -> JoinHandle<()> {
-        // Its network namespace is the sender's once it has printed something.
+        // The shell is in the sender's network namespace once it has printed something.
         let mut inside = scene
             .on("sender0", "sh")
             .args(["-c", "echo; cat"])
@@ -107,7 +108,7 @@ impl Drop for LoadedServer {
     }
 }
 
-/// A plan that gives all sockets of the server this receive buffer.
+/// A plan that sets the receive buffers of all sockets of the server to `bytes`.
 fn buffer_plan(scene: &TuneTestLab, bytes: &str) -> Option<Value> {
     let asked = ["boost", "plan", "--port", "7777", "--receive-buffer", "64000000", "--no-steer", "--no-pin"];
     let output = scene.on_host(program()).args(asked).args(["--no-datagrams", "--json", "-"]).output();

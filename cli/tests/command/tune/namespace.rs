@@ -1,4 +1,5 @@
-//! In a network namespace: what belongs to the whole machine is left to a person, and keeps nothing else from being set.
+//! In a network namespace, machine-wide settings are left to the user and do not block other
+//! changes.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -13,7 +14,7 @@ use crate::support::{linerate, program, skip};
 
 const SERVER: &str = "198.18.0.1:4098";
 
-/// More datagrams than the default of 212,992 bytes holds.
+/// More datagrams than the default receive buffer of 212,992 bytes holds.
 const SENT: usize = 2000;
 
 const SHOWN_ONLY: &str = "it belongs to the whole machine, and cannot be set from a network namespace";
@@ -29,7 +30,7 @@ fn what_belongs_to_the_whole_machine_is_not_planned() {
         Err(error) => return skip(test, &error.to_string()),
     };
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
-    // Nobody reads it.
+    // No process reads this socket.
     let _server = receiver.run(|| UdpSocket::bind(SERVER)).expect("the host runs").expect("a socket");
     let client = sender.run(|| UdpSocket::bind("0.0.0.0:0")).expect("the host runs").expect("a socket");
     for _ in 0..SENT {
@@ -51,7 +52,7 @@ fn what_belongs_to_the_whole_machine_is_not_planned() {
     let plan = || serde_json::from_str(&fs::read_to_string(&file).expect("a plan")).expect("JSON");
     run(&["tune", "plan", "--interface", "eth0", "--json"], &file);
     leaves_it_to_a_person(&plan());
-    // Somebody elsewhere, who has a capture of this host.
+    // A user on another machine plans from a capture of this host.
     run(&["doctor", "capture", "--interface", "eth0"], &capture);
     let root = capture.to_str().expect("UTF-8");
     let text = file.to_str().expect("UTF-8");
@@ -66,9 +67,9 @@ fn leaves_it_to_a_person(plan: &Value) {
     };
     let changes = plan["changes"].as_array().expect("changes");
     assert!(!changes.iter().any(is_of_core), "{changes:#?}");
-    let left = plan["left"].as_array().expect("what is left").iter();
+    let left = plan["skipped"].as_array().expect("what is left").iter();
     let small = left.clone().find(|one| one["finding"] == "socket.buffer-small");
-    let small = small.unwrap_or_else(|| panic!("{:#}", plan["left"]));
+    let small = small.unwrap_or_else(|| panic!("{:#}", plan["skipped"]));
     assert!(small["why"].as_str().is_some_and(|why| why.contains(SHOWN_ONLY)), "{small:#}");
     let command = "sysctl -w net.core.rmem_default=4194304";
     let commands = small["commands"].as_array().expect("commands");

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::scene::{TuneTestLab, output_text, text};
 use crate::support::linerate;
 
-/// A plan of nothing, for any host.
+/// An empty plan, for any host.
 fn empty() -> Value {
     json!({
-        "schema": "linerate.plan/1", "version": "0.1.0", "goal": "udp-server", "devices": [], "cpus": [],
-        "layouts": [], "agreements": [], "changes": [], "left": [],
+        "schema": "linerate.plan/2", "version": "0.1.0", "goal": "udp-server", "devices": [], "cpus": [],
+        "layouts": [], "exclusions": [], "changes": [], "skipped": [],
     })
 }
 

@@ -1,4 +1,4 @@
-//! Plans and hosts that do not fit, and journals that are not whole.
+//! Plans that do not fit the host, and damaged journals.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::scene::TuneTestLab;
 
-/// The plan is refused in one line that says this, and nothing is changed.
+/// `tune apply` has to refuse the plan in one line with these words, and to change nothing.
 fn refused(scene: &TuneTestLab, plan: &serde_json::Value, words: &str) {
     let before = scene.values();
     let file = scene.save("plan.json", plan);
@@ -58,7 +58,7 @@ fn a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on() {
     let Some(scene) = TuneTestLab::up("a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on") else {
         return;
     };
-    // The kernel takes no such value: it is told when it is written.
+    // The kernel rejects this value, so the error comes from the write.
     let mut plan = scene.plan();
     let name = json!({ "sysctl": "net.ipv4.conf.eth0.rp_filter" });
     let position =
@@ -73,7 +73,7 @@ fn a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on() {
     assert!(out.contains("to finish it") && out.contains("apply --resume"), "{out}");
     let (out, _) = scene.expect(1, "status", &[]);
     assert!(out.contains("not made ") && out.contains("net.ipv4.conf.eth0.rp_filter"), "{out}");
-    // Going on without it makes the others.
+    // Resuming with --keep-going makes the other changes.
     let (out, _) = scene.expect(2, "apply", &["--resume", "--keep-going", "--yes"]);
     assert!(
         out.contains("stopped with 3 changes made, 4 had their value already: 1 change refused"),
@@ -95,7 +95,7 @@ fn a_tune_that_changed_nothing_advises_no_undo() {
     assert_eq!(err, "linerate: nothing to undo: no tune is in effect\n");
 }
 
-/// A pipe that takes nothing until it is read.
+/// A full pipe: a write blocks until the pipe is read.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     rustix::io::ioctl_fionbio(&writer, true).expect("set");
@@ -110,7 +110,7 @@ fn one_tunes_at_a_time() {
     let Some(scene) = TuneTestLab::up("one_tunes_at_a_time") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
-    // It begins, and can neither tell of its first change nor make it.
+    // The tune begins, but blocks on its output before it makes its first change.
     let (mut reader, writer) = full_pipe();
     let mut command = scene.tune("apply", &["--plan", &file, "--yes"]);
     let mut first = command.stdout(std::process::Stdio::null()).stderr(writer).spawn().expect("starts");
@@ -164,7 +164,7 @@ fn a_flipped_byte_in_the_journal_is_named_and_costs_no_setting() {
     let journal = scene.state().join("journal");
     scene.expect(0, "apply", &["--plan", &file, "--yes"]);
     let text = fs::read_to_string(&journal).expect("read");
-    // The intent of the third change, by which alone 0.1 knew what to put back.
+    // The intent of the third change. Version 0.1 could not restore the setting without it.
     let lines: Vec<&str> = text.lines().collect();
     let intents = lines.iter().enumerate().filter(|(_, line)| line.contains("\"intent\""));
     let (number, line) = intents.map(|(at, line)| (at + 1, *line)).nth(2).expect("eight");
@@ -176,7 +176,7 @@ fn a_flipped_byte_in_the_journal_is_named_and_costs_no_setting() {
     assert!(err.contains(&format!("journal line {number} is damaged")) && err.lines().count() == 1, "{err}");
     assert!(out.contains("8 settings as before"), "{out}");
     assert_eq!(before, scene.values());
-    // The next tune is none of its business.
+    // The damage does not affect the next tune.
     scene.expect(0, "apply", &["--plan", &file, "--yes"]);
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());

@@ -1,4 +1,4 @@
-//! What is applied is in effect, and what is undone is as before.
+//! Applied changes are in effect, and undo restores the original values.
 
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ fn what_is_applied_is_in_effect_until_it_is_undone() {
     assert_eq!(settings.len(), changes);
     assert!(settings.iter().all(|setting| setting["state"] == "in-effect"), "{settings:?}");
 
-    // The same again finds all as it is to be.
+    // The same plan again finds all settings at their target values.
     let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes"]);
     assert!(out.contains("0 changes made and read back, 8 had their value already"), "{out}");
 

@@ -1,4 +1,4 @@
-//! A host of a lab, with a veth of four queues, that is tuned.
+//! A lab host with a veth of four queues, on which tests run `linerate tune`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,17 +10,18 @@ use serde_json::{Value, json};
 
 use crate::support::{program, skip};
 
-/// A lab of its own, and a directory for the journal and plans.
+/// A private lab, and a directory for the journal and plans.
 pub(crate) struct TuneTestLab {
     lab: String,
     directory: tempfile::TempDir,
 }
 
-/// What every file, offload and rule that a plan might touch reads.
+/// The values of all files, offloads and rules that a plan might change.
 pub(crate) type HostSettingValues = BTreeMap<String, String>;
 
 impl TuneTestLab {
-    /// A lab; none, and a SKIP, where none can be made.
+    /// Creates a lab. Prints a SKIP line and returns `None` without root or if no lab can be
+    /// created.
     pub(crate) fn up(test: &str) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
@@ -45,12 +46,12 @@ impl TuneTestLab {
         command.output().expect("the command starts")
     }
 
-    /// Runs something on the host.
+    /// A command that runs a program on the receiver.
     pub(crate) fn on_host(&self, program_there: impl AsRef<std::ffi::OsStr>) -> Command {
         self.on("receiver", program_there)
     }
 
-    /// Runs something on either host; the process is that program's, once it runs.
+    /// A command that runs a program on either host. Its process becomes the program (exec).
     pub(crate) fn on(&self, host: &str, program_there: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program());
         command.args(["lab", "exec", "--lab", &self.lab, host, "--"]).arg(program_there);
@@ -58,19 +59,19 @@ impl TuneTestLab {
         command
     }
 
-    /// `linerate tune` on the host, with the scene's journal.
+    /// `linerate tune` on the receiver, with the journal of this test.
     pub(crate) fn tune(&self, verb: &str, arguments: &[&str]) -> Command {
         let mut command = self.on_host(program());
         command.args(["tune", verb, "--state-dir"]).arg(self.state()).args(arguments);
         command
     }
 
-    /// The same, run to its end.
+    /// Runs `linerate tune` to its end.
     pub(crate) fn run(&self, verb: &str, arguments: &[&str]) -> Output {
         self.tune(verb, arguments).output().expect("the command starts")
     }
 
-    /// The same, which has to end with this status.
+    /// Runs `linerate tune` and checks its exit status. Returns standard output and standard error.
     pub(crate) fn expect(&self, status: i32, verb: &str, arguments: &[&str]) -> (String, String) {
         let output = self.run(verb, arguments);
         let (out, err) = output_text(&output);
@@ -78,7 +79,7 @@ impl TuneTestLab {
         (out, err)
     }
 
-    /// The same, whatever its status.
+    /// Standard output and standard error of `linerate tune`, whatever its exit status.
     pub(crate) fn expect_any(&self, verb: &str, arguments: &[&str]) -> (String, String) {
         output_text(&self.run(verb, arguments))
     }
@@ -88,19 +89,19 @@ impl TuneTestLab {
         self.path("state")
     }
 
-    /// A path in the scene's directory.
+    /// A path in the test's directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// What a shell on the host prints.
+    /// Runs a shell script on the receiver. Returns standard output.
     pub(crate) fn shell(&self, script: &str) -> String {
         let output = self.on_host("sh").args(["-c", script]).output().expect("a shell");
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// All that a plan might touch, as it reads now.
+    /// Reads all settings that a plan might change.
     pub(crate) fn values(&self) -> HostSettingValues {
         let files = self.shell(
             "grep -r . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf /proc/sys/net/core 2>/dev/null \
@@ -119,7 +120,7 @@ impl TuneTestLab {
         values
     }
 
-    /// A plan of changes: a setting, what it reads and what it is to be.
+    /// A plan of these changes: a setting, its current value and its new value.
     pub(crate) fn plan_of(&self, changes: &[(Value, &str, &str)]) -> Value {
         let read = |file: &str| self.shell(&format!("cat /sys/class/net/eth0/{file}"));
         let change = |(setting, from, to): &(Value, &str, &str)| {
@@ -129,7 +130,7 @@ impl TuneTestLab {
             })
         };
         json!({
-            "schema": "linerate.plan/1",
+            "schema": "linerate.plan/2",
             "version": env!("CARGO_PKG_VERSION"),
             "goal": "a test",
             "devices": [{
@@ -138,12 +139,12 @@ impl TuneTestLab {
                 "address": read("address"),
                 "device": null,
             }],
-            "cpus": [], "layouts": [], "agreements": [], "left": [],
+            "cpus": [], "layouts": [], "exclusions": [], "skipped": [],
             "changes": changes.iter().map(change).collect::<Vec<_>>(),
         })
     }
 
-    /// A plan with a change of each kind that a veth knows.
+    /// A plan with a change of each kind that a veth supports.
     pub(crate) fn plan(&self) -> Value {
         let queue = |direction: &str, queue: u32| json!({ "queue_cpus": { "interface": "eth0", "direction": direction, "queue": queue } });
         let sysctl = |name: &str| json!({ "sysctl": name });
@@ -171,7 +172,7 @@ impl TuneTestLab {
         ])
     }
 
-    /// A plan as a file.
+    /// Writes a plan to a file and returns its path.
     pub(crate) fn save(&self, name: &str, plan: &Value) -> String {
         let path = self.path(name);
         fs::write(&path, plan.to_string()).expect("written");
@@ -185,7 +186,7 @@ impl Drop for TuneTestLab {
     }
 }
 
-/// What a command said on standard output and standard error.
+/// Standard output and standard error of a command.
 pub(crate) fn output_text(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))

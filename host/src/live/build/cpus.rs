@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::Known;
-use crate::pulse::CounterSample;
+use crate::counter_sample::CounterSample;
 use crate::stage::machine::CpuTimes;
 use crate::stage::softirq::SoftnetCpu;
 
 use super::input::SnapshotInput;
 use super::interrupts::InterruptRates;
 use crate::live::growth::rate_32;
-use crate::live::picture::CpuSnapshot;
+use crate::live::snapshot::CpuSnapshot;
 
 pub(super) fn all(readings: &SnapshotInput<'_>, interrupts: &InterruptRates) -> Known<Vec<CpuSnapshot>> {
     let times = match &readings.now.cpu_times {
@@ -35,13 +35,13 @@ struct CpuCounters<'a> {
 }
 
 impl<'a> CpuCounters<'a> {
-    fn of(pulse: Option<&'a CounterSample>) -> Self {
-        let times = pulse.and_then(|pulse| pulse.cpu_times.value()).into_iter().flatten();
-        let softnet = pulse.and_then(|pulse| pulse.softnet.value()).into_iter().flatten();
+    fn of(sample: Option<&'a CounterSample>) -> Self {
+        let times = sample.and_then(|sample| sample.cpu_times.value()).into_iter().flatten();
+        let softnet = sample.and_then(|sample| sample.softnet.value()).into_iter().flatten();
         Self {
             times: times.map(|item| (item.cpu, item)).collect(),
             softnet: softnet.map(|item| (item.cpu, item)).collect(),
-            net_rx: pulse.and_then(|pulse| pulse.net_rx.value()),
+            net_rx: sample.and_then(|sample| sample.net_rx.value()),
         }
     }
 }

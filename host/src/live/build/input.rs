@@ -1,7 +1,7 @@
 //! The input of a snapshot.
 
-use crate::live::picture::LiveFinding;
-use crate::pulse::CounterSample;
+use crate::counter_sample::CounterSample;
+use crate::live::snapshot::LiveFinding;
 use crate::{CpuSet, PacketPath};
 
 pub(crate) struct SnapshotInput<'a> {

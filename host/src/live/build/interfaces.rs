@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::pulse::InterfacePulse;
+use crate::counter_sample::InterfaceSample;
 use crate::stage::irq::IrqVector;
 use crate::stage::link::LinkState;
 use crate::stage::rss::QueueCounts;
@@ -11,7 +11,7 @@ use crate::{CpuSet, Known};
 use super::input::{SnapshotInput, list};
 use super::interrupts::InterruptRates;
 use crate::live::growth::{rate, rate_32, sum};
-use crate::live::picture::{InterfaceSnapshot, QdiscSnapshot, ReceiveQueue, TransmitQueueSnapshot};
+use crate::live::snapshot::{InterfaceSnapshot, QdiscSnapshot, ReceiveQueue, TransmitQueueSnapshot};
 
 type Counts = Known<Option<Vec<QueueCounts>>>;
 
@@ -20,7 +20,7 @@ pub(super) fn all(readings: &SnapshotInput<'_>, interrupts: &InterruptRates) -> 
         let now = readings.now.interfaces.iter().find(|item| item.interface == link.interface)?;
         // An interface that was recreated under the same name counts from zero.
         let before = readings.before.and_then(|before| {
-            let same = |item: &&InterfacePulse| item.interface == link.interface && item.index == now.index;
+            let same = |item: &&InterfaceSample| item.interface == link.interface && item.index == now.index;
             before.interfaces.iter().find(same)
         });
         now.index.is_some().then(|| RateReader { readings, interrupts, link, now, before }.interface())
@@ -32,8 +32,8 @@ struct RateReader<'a> {
     readings: &'a SnapshotInput<'a>,
     interrupts: &'a InterruptRates,
     link: &'a LinkState,
-    now: &'a InterfacePulse,
-    before: Option<&'a InterfacePulse>,
+    now: &'a InterfaceSample,
+    before: Option<&'a InterfaceSample>,
 }
 
 impl RateReader<'_> {
@@ -129,8 +129,8 @@ impl RateReader<'_> {
     }
 
     fn discipline(&self) -> Known<Option<QdiscSnapshot>> {
-        let root = |pulse: &InterfacePulse| {
-            pulse.disciplines.value().and_then(|all| all.iter().find(|item| item.parent == "root").cloned())
+        let root = |sample: &InterfaceSample| {
+            sample.disciplines.value().and_then(|all| all.iter().find(|item| item.parent == "root").cloned())
         };
         let before = self.before.and_then(root);
         let seconds = self.readings.seconds;
@@ -150,8 +150,8 @@ impl RateReader<'_> {
 }
 
 /// Qdiscs by transmit queue: the children of an `mq`, which are numbered from 1 in hexadecimal.
-fn of_queues(pulse: Option<&InterfacePulse>) -> BTreeMap<u32, &crate::stage::transmit::QdiscState> {
-    let all = pulse.and_then(|pulse| pulse.disciplines.value()).into_iter().flatten();
+fn of_queues(sample: Option<&InterfaceSample>) -> BTreeMap<u32, &crate::stage::transmit::QdiscState> {
+    let all = sample.and_then(|sample| sample.disciplines.value()).into_iter().flatten();
     let of_queue = |item: &crate::stage::transmit::QdiscState| {
         let (_, minor) = item.parent.rsplit_once(':')?;
         u32::from_str_radix(minor, 16).ok()?.checked_sub(1)

@@ -6,7 +6,7 @@ use crate::setting::{QueueDirection, Setting};
 use crate::stage::irq::contains_word;
 use crate::{Finding, PacketPath, StageName};
 
-use crate::live::picture::{FindingSite, LiveFinding};
+use crate::live::snapshot::{FindingSite, LiveFinding};
 
 /// A finding with more queues and CPUs than this is shown at their interfaces.
 const MOST: usize = 16;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::Known;
-use crate::pulse::{CounterSample, SocketPulse};
+use crate::counter_sample::{CounterSample, SocketSample};
 use crate::stage::socket::{self, SteeringState};
 
 use super::input::SnapshotInput;
 use crate::live::growth::rate;
-use crate::live::picture::{ServiceSnapshot, SocketSnapshot};
+use crate::live::snapshot::{ServiceSnapshot, SocketSnapshot};
 
 // The UDP services of the path. Services on ephemeral ports are left out unless the user named
 // them.
@@ -17,8 +17,8 @@ pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
     if let Some(why) = sockets.services.why().or(readings.now.sockets.why()) {
         return Known::unknown(why);
     }
-    let of = |pulse: Option<&CounterSample>| -> BTreeMap<u64, SocketPulse> {
-        let all = pulse.and_then(|pulse| pulse.sockets.value()).into_iter().flatten();
+    let of = |sample: Option<&CounterSample>| -> BTreeMap<u64, SocketSample> {
+        let all = sample.and_then(|sample| sample.sockets.value()).into_iter().flatten();
         all.map(|item| (item.inode, item.clone())).collect()
     };
     let (before, now) = (of(readings.before), of(Some(readings.now)));
@@ -42,7 +42,7 @@ pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
 fn socket(
     place: u32,
     known: &socket::SocketState,
-    (before, now): (&BTreeMap<u64, SocketPulse>, &BTreeMap<u64, SocketPulse>),
+    (before, now): (&BTreeMap<u64, SocketSample>, &BTreeMap<u64, SocketSample>),
     seconds: Option<f64>,
 ) -> Option<SocketSnapshot> {
     let now = now.get(&known.inode)?;

@@ -6,7 +6,7 @@ use crate::{CpuSet, Known};
 use super::input::{SnapshotInput, list};
 use super::interfaces::overlap;
 use crate::live::growth::rate;
-use crate::live::picture::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
+use crate::live::snapshot::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
 
 // A CPU with less than this share of all packets, or this rate, does not count as receiving them.
 const LEAST_SHARE: f64 = 0.02;

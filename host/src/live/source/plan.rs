@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::counter_sample::CounterSample;
 use crate::netlink::sock_diag::SocketProtocol;
-use crate::pulse::CounterSample;
 use crate::{Host, PacketPath, Scope};
 
 /// Age at which a full reading is repeated.
@@ -82,25 +82,25 @@ impl ReadingPlan {
 
     // Whether a full reading is due: interfaces changed, or sockets or threads changed and the
     // minimum interval is over, or the last reading is too old.
-    pub(super) fn is_due(&mut self, host: &Host, scope: &Scope, pulse: &CounterSample) -> bool {
+    pub(super) fn is_due(&mut self, host: &Host, scope: &Scope, sample: &CounterSample) -> bool {
         let affordable = self.cpu_time.saturating_mul(LEAST_PART_OF_A_CPU);
         let age = self.age();
-        self.interfaces_changed(host, pulse)
+        self.interfaces_changed(host, sample)
             || age >= USUAL_AGE.max(affordable)
             || (age >= SOONEST.max(affordable / 2)
-                && (self.sockets_changed(scope, pulse) || self.threads_changed(pulse)))
+                && (self.sockets_changed(scope, sample) || self.threads_changed(sample)))
     }
 
-    fn interfaces_changed(&mut self, host: &Host, pulse: &CounterSample) -> bool {
+    fn interfaces_changed(&mut self, host: &Host, sample: &CounterSample) -> bool {
         let seen: Vec<(String, Option<u32>)> =
-            pulse.interfaces.iter().map(|item| (item.interface.clone(), item.index)).collect();
+            sample.interfaces.iter().map(|item| (item.interface.clone(), item.index)).collect();
         let names = host.list("/sys/class/net").ok();
         let others = self.names.replace(names.clone().unwrap_or_default());
         seen != self.interfaces || (others.is_some() && others != names)
     }
 
-    fn sockets_changed(&self, scope: &Scope, pulse: &CounterSample) -> bool {
-        let Some(sockets) = pulse.sockets.value() else { return false };
+    fn sockets_changed(&self, scope: &Scope, sample: &CounterSample) -> bool {
+        let Some(sockets) = sample.sockets.value() else { return false };
         let is_there = |inode: &u64| sockets.iter().any(|socket| socket.inode == *inode);
         let gone = self.sockets.iter().any(|inode| !is_there(inode));
         let came = sockets.iter().any(|socket| {
@@ -115,9 +115,9 @@ impl ReadingPlan {
         gone || came
     }
 
-    fn threads_changed(&self, pulse: &CounterSample) -> bool {
+    fn threads_changed(&self, sample: &CounterSample) -> bool {
         self.processes.iter().any(|(pid, threads)| {
-            let mut own = pulse.threads.iter().filter(|((of, _), _)| of == pid).peekable();
+            let mut own = sample.threads.iter().filter(|((of, _), _)| of == pid).peekable();
             own.peek().is_some() && own.any(|(_, task)| threads.is_some() && task.threads != *threads)
         })
     }

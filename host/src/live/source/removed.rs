@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::{Known, Scope};
 
-use crate::live::picture::{InterfaceSnapshot, ServiceSnapshot, Snapshot, SocketSnapshot, ThreadSnapshot};
+use crate::live::snapshot::{InterfaceSnapshot, ServiceSnapshot, Snapshot, SocketSnapshot, ThreadSnapshot};
 
 /// Seconds.
 const SHOWN: f64 = 5.0;

@@ -34,7 +34,7 @@ pub(super) fn told(mut matched: RuleMatch, path: &PacketPath, irqs: &[u32]) -> R
         if !known {
             matched = matched.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone());
         }
-        matched.first.extend(owner.ban_command(irqs));
+        matched.first_commands.extend(owner.ban_command(irqs));
     }
     matched
 }

@@ -75,9 +75,9 @@ impl Generator for FakeGenerator {
         let latency = serde_json::to_value(&latency_ns).expect("JSON");
         let text = serde_json::json!({
             "started_realtime_ns": slot.start_at_realtime_ns.unwrap_or(7), "sent": count, "answered": count,
-            "lost": 0, "duplicate": 0, "reordered": 0, "corrupt": 0, "foreign": 0, "late": 0,
+            "lost": 0, "duplicate": 0, "reordered": 0, "corrupt": 0, "unsolicited": 0, "late": 0,
             "send_errors": {"refused": 0, "unreachable": 0, "too_long": 0, "forbidden": 0, "no_buffers": 0, "other": 0},
-            "duration_seconds": slot.duration.as_secs_f64(), "asked_per_second": null,
+            "duration_seconds": slot.duration.as_secs_f64(), "requested_per_second": null,
             "offered_per_second": rate, "answered_per_second": rate, "latency_ns": latency, "codes": [],
             "unverified": 0, "bursts": {"median_requests": 1, "max_requests": 1}, "intervals": [interval],
             "queue": {"first_half_ns": null, "last_quarter_ns": null},

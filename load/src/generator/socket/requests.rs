@@ -97,7 +97,7 @@ impl EchoRequests {
             _ => return DatagramKind::Corrupt,
         };
         if header.run != self.run || header.flow != flow.id || header.epoch > self.epoch {
-            return DatagramKind::Foreign;
+            return DatagramKind::Unsolicited;
         }
         if reply.bytes.len() != self.codec.payload_bytes() {
             return DatagramKind::Corrupt;
@@ -192,6 +192,6 @@ fn of(answer: ReplyKind, intended_ns: u64, code: Option<u8>) -> DatagramKind {
         ReplyKind::First { reordered } => DatagramKind::First { intended_ns, reordered, code },
         ReplyKind::Duplicate => DatagramKind::Duplicate,
         ReplyKind::Late => DatagramKind::Late,
-        ReplyKind::NeverSent => DatagramKind::Foreign,
+        ReplyKind::NeverSent => DatagramKind::Unsolicited,
     }
 }

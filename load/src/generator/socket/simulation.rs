@@ -152,7 +152,7 @@ enum SimulationStep {
     Drop(prop::sample::Index),
     Damage(prop::sample::Index),
     Forge(prop::sample::Index),
-    Foreign(u64),
+    Unsolicited(u64),
     NewSlot,
 }
 
@@ -164,7 +164,7 @@ fn steps() -> impl Strategy<Value = Vec<SimulationStep>> {
         2 => any::<prop::sample::Index>().prop_map(SimulationStep::Drop),
         1 => any::<prop::sample::Index>().prop_map(SimulationStep::Damage),
         1 => any::<prop::sample::Index>().prop_map(SimulationStep::Forge),
-        1 => any::<u64>().prop_map(SimulationStep::Foreign),
+        1 => any::<u64>().prop_map(SimulationStep::Unsolicited),
         1 => Just(SimulationStep::NewSlot),
     ];
     prop::collection::vec(step, 0..120)
@@ -211,12 +211,12 @@ fn run(tag_bytes: usize, order: RequestOrder, steps: Vec<SimulationStep>) {
                 }
             }
             SimulationStep::Forge(_) => {}
-            SimulationStep::Foreign(tag) if tag_bytes == 8 && order == RequestOrder::InTurn => {
+            SimulationStep::Unsolicited(tag) if tag_bytes == 8 && order == RequestOrder::InTurn => {
                 // Of 2^64 tags a few thousand are in view.
                 let bytes = [&[REPLY_MARK, 0][..], &tag.to_be_bytes()].concat();
-                assert_eq!(network.judge(&bytes), DatagramKind::Foreign);
+                assert_eq!(network.judge(&bytes), DatagramKind::Unsolicited);
             }
-            SimulationStep::Foreign(_) => {}
+            SimulationStep::Unsolicited(_) => {}
         }
         let (sent, answered) = (network.track.window.next(), network.answered.len() as u64);
         assert!(answered + network.track.window.outstanding() <= sent);

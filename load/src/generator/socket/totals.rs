@@ -6,7 +6,7 @@ use crate::outcome::SendErrors;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DatagramKind {
     Corrupt,
-    Foreign,
+    Unsolicited,
     Late,
     Duplicate,
     /// The first intact reply to a request.
@@ -38,7 +38,7 @@ pub(super) struct DatagramCounts {
     pub(super) duplicate: u64,
     pub(super) reordered: u64,
     pub(super) corrupt: u64,
-    pub(super) foreign: u64,
+    pub(super) unsolicited: u64,
     pub(super) late: u64,
 }
 
@@ -83,7 +83,7 @@ impl ReceivedTotals {
     ) -> Option<(u64, u64)> {
         match judgement {
             DatagramKind::Corrupt => self.counts.corrupt += 1,
-            DatagramKind::Foreign => self.counts.foreign += 1,
+            DatagramKind::Unsolicited => self.counts.unsolicited += 1,
             DatagramKind::Late => self.counts.late += 1,
             DatagramKind::Duplicate => self.counts.duplicate += 1,
             DatagramKind::First { intended_ns, reordered, code } => {

@@ -28,7 +28,8 @@ pub(super) struct FlowRoute {
 pub(super) struct RequestHeaders {
     pub(super) bytes: [u8; HEAD_BYTES],
     pub(super) length: usize,
-    /// The UDP checksum so far: pseudo header, ports and, if it is fixed, the length. Memory order, not folded.
+    /// Sum for the UDP checksum: pseudo header, ports and, if it is fixed, the length. In memory
+    /// order, folded to 16 bits, not complemented.
     pub(super) sum: u32,
     /// The checksum of the IPv4 header, without the length.
     pub(super) ip_sum: u32,

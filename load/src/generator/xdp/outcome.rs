@@ -10,7 +10,7 @@ use super::worker::{XdpTiming, XdpWorkerReport};
 use crate::generator::LoadSlot;
 use crate::generator::account::SlotRates;
 use crate::generator::bursts::BurstLengths;
-use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SlotInterval, SlotOutcome};
+use crate::outcome::{CodeCount, QueueMedians, SelfWatch, SendMethod, SlotInterval, SlotOutcome};
 use crate::sys::xdp::{INTERVALS, SEGMENTS};
 use crate::workload::ReplyCode;
 
@@ -60,11 +60,11 @@ pub(super) fn outcome(program: &LoadProgram, mut course: XdpSlot<'_>) -> SlotOut
         duplicate: count.duplicate,
         reordered: count.reordered,
         corrupt: count.corrupt + failed - failed_late,
-        foreign: count.foreign,
+        unsolicited: count.unsolicited,
         late: count.late + failed_late,
         send_errors: count.errors,
         duration: rates.duration,
-        asked_per_second: rates.asked_per_second,
+        requested_per_second: rates.requested_per_second,
         offered_per_second: rates.offered_per_second,
         answered_per_second: rates.per_second(in_time),
         latency_ns: buckets.of_segments(0..SEGMENTS, count.longest_ns),
@@ -96,7 +96,7 @@ fn self_watch(course: &XdpSlot<'_>) -> SelfWatch {
         late_sends: reports.iter().map(|report| report.late_sends).sum(),
         worst_lag_ns: reports.iter().map(|report| report.worst_lag_ns).max().unwrap_or(0),
         tick_ns,
-        left_as: reports.first().map_or(LeftAs::Clones, |report| report.left_as),
+        send_method: reports.first().map_or(SendMethod::Clones, |report| report.send_method),
         thread_cpu_ratio: reports.iter().map(|report| report.cpu_ratio).collect(),
         timed_out: reports.iter().map(|report| report.timed_out).sum(),
         ..SelfWatch::default()

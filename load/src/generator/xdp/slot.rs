@@ -60,7 +60,7 @@ fn reset(row: &XdpRow, frame: &SlotFrame) {
     [&row.run_over, &row.made_of].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
     row.returned.iter().chain(&row.made).chain(&row.bursts).for_each(zero);
     [&row.arrivals, &row.answered, &row.in_time, &row.duplicate, &row.reordered].into_iter().for_each(zero);
-    [&row.corrupt, &row.foreign, &row.late, &row.nobody, &row.unverified, &row.verdicts]
+    [&row.corrupt, &row.unsolicited, &row.late, &row.nobody, &row.unverified, &row.verdicts]
         .into_iter()
         .for_each(zero);
     zero(&row.longest);
@@ -116,7 +116,7 @@ pub(super) struct RowTotals {
     pub(super) duplicate: u64,
     pub(super) reordered: u64,
     pub(super) corrupt: u64,
-    pub(super) foreign: u64,
+    pub(super) unsolicited: u64,
     pub(super) late: u64,
     pub(super) unverified: u64,
     pub(super) verdicts: u64,
@@ -150,7 +150,7 @@ impl RowTotals {
             duplicate: sum(|row| &row.duplicate),
             reordered: sum(|row| &row.reordered),
             corrupt: sum(|row| &row.corrupt),
-            foreign: sum(|row| &row.foreign),
+            unsolicited: sum(|row| &row.unsolicited),
             late: sum(|row| &row.late),
             unverified: sum(|row| &row.unverified),
             verdicts: sum(|row| &row.verdicts),

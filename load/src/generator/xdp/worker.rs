@@ -6,7 +6,7 @@ use super::program::RequestOutlets;
 use crate::generator::bursts::BurstLengths;
 use crate::generator::clock;
 use crate::generator::schedule::SendSchedule;
-use crate::outcome::{LATE_NS, LeftAs};
+use crate::outcome::{LATE_NS, SendMethod};
 use crate::sys::xdp::{BATCH, PARTS, XdpRow};
 
 // The longest sleep, so that a cancellation is seen.
@@ -82,7 +82,7 @@ pub(super) struct XdpWorkerReport {
     /// When the last request left; 0 if none did.
     pub(super) last_sent_ns: u64,
     pub(super) bursts: BurstLengths,
-    pub(super) left_as: LeftAs,
+    pub(super) send_method: SendMethod,
     /// A call that failed with anything but EINTR ends the thread's slot.
     pub(super) failure: Option<std::io::Error>,
 }
@@ -104,7 +104,7 @@ impl<'a> XdpWorker<'a> {
             cpu_ratio: 0.0,
             last_sent_ns: 0,
             bursts: BurstLengths::default(),
-            left_as: LeftAs::Clones,
+            send_method: SendMethod::Clones,
             failure: None,
         };
         XdpWorker { row, outlets, cancel, report }
@@ -200,7 +200,7 @@ impl<'a> XdpWorker<'a> {
     /// that no time is left.
     fn run_calls(&mut self, batch: u64, left_ns: impl Fn(&Self, u64) -> u64) {
         let Some(frames) = &self.outlets.frames else { return };
-        self.report.left_as = LeftAs::LiveFrames;
+        self.report.send_method = SendMethod::LiveFrames;
         let mut count = 4 * batch;
         loop {
             let began_ns = clock::now_ns();

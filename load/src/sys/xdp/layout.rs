@@ -162,7 +162,7 @@ pub(crate) struct XdpRow {
     pub(crate) duplicate: AtomicU64,
     pub(crate) reordered: AtomicU64,
     pub(crate) corrupt: AtomicU64,
-    pub(crate) foreign: AtomicU64,
+    pub(crate) unsolicited: AtomicU64,
     pub(crate) late: AtomicU64,
     pub(crate) nobody: AtomicU64,
     pub(crate) unverified: AtomicU64,

@@ -100,12 +100,12 @@ class Changes(Linerate):
 
     def planned(self):
         plan, more = self.plan()
-        changes = plan["agreements"] + plan["changes"]
+        changes = plan["exclusions"] + plan["changes"]
         return {
             "changed": False,
             "plan": plan,
             "changes": [change["setting_name"] for change in named(changes)],
-            "left": [{"finding": left["finding"], "why": left["why"]} for left in plan["left"]],
+            "skipped": [{"finding": one["finding"], "why": one["why"]} for one in plan["skipped"]],
             "diff": difference(named(changes)),
             **more,
         }

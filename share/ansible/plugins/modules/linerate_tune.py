@@ -22,7 +22,7 @@ EXAMPLES = r"""
 RETURN = r"""
 changes: {description: "The settings that are changed, or would be.", type: list, returned: "applied, planned"}
 plan: {description: The plan., type: dict, returned: "applied, planned"}
-left: {description: "Findings that the plan does not fix, with the reason.", type: list, returned: "applied, planned"}
+skipped: {description: "Findings that the plan does not fix, with the reason.", type: list, returned: "applied, planned"}
 tune: {description: Number of the tune in the journal., type: int, returned: if changes were made}
 measurement: {description: The service before and after., type: dict, returned: if changes were made}
 """
@@ -40,7 +40,7 @@ class Tune(Changes):
     apply_words = plan_words
 
     def plan(self):
-        plan = self.document("linerate.plan/1", "tune", "plan", *self.plan_words(), *self.place)[0]
+        plan = self.document("linerate.plan/2", "tune", "plan", *self.plan_words(), *self.place)[0]
         return plan, {}
 
     def is_own(self, tune):

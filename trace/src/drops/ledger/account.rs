@@ -17,13 +17,13 @@ pub struct GeneratorSaid {
     /// Replies to requests that had been answered.
     pub duplicate: u64,
     /// Replies that matched no request or were damaged.
-    pub foreign: u64,
+    pub unsolicited: u64,
 }
 
 impl GeneratorSaid {
     /// All replies.
     pub fn received(&self) -> u64 {
-        [self.late, self.duplicate, self.foreign]
+        [self.late, self.duplicate, self.unsolicited]
             .iter()
             .fold(self.answered, |sum, more| sum.saturating_add(*more))
     }

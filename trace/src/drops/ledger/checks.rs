@@ -107,8 +107,8 @@ fn of_generator(evidence: &PacketEvidence) -> Vec<String> {
         notes
             .push(format!("the generator got {} replies to requests that had been answered", said.duplicate));
     }
-    if said.foreign > 0 {
-        notes.push(format!("the generator got {} replies that matched no request", said.foreign));
+    if said.unsolicited > 0 {
+        notes.push(format!("the generator got {} replies that matched no request", said.unsolicited));
     }
     notes
 }

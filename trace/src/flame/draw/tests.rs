@@ -10,7 +10,7 @@ const STACKS: &str = "\
 10 swapper idle do_idle
 ";
 
-fn picture() -> DrawOptions {
+fn drawing() -> DrawOptions {
     DrawOptions {
         title: "A <title> & more".to_owned(),
         subtitle: Some("below".to_owned()),
@@ -60,12 +60,12 @@ pub(in crate::flame) fn well_formed(xml: &str) -> Result<(), String> {
 fn a_picture_is_well_formed_and_the_same_each_time() {
     let profile = profile(STACKS);
     for interactive in [false, true] {
-        let picture = DrawOptions { interactive, ..picture() };
-        let drawn = svg(&profile, &picture).unwrap().unwrap();
+        let drawing = DrawOptions { interactive, ..drawing() };
+        let drawn = svg(&profile, &drawing).unwrap().unwrap();
         well_formed(&drawn).unwrap();
         assert_eq!(drawn.contains("<script") || drawn.contains("onload"), interactive);
         assert_eq!(drawn.starts_with("<svg"), !interactive);
-        assert_eq!(svg(&profile, &picture).unwrap().unwrap(), drawn);
+        assert_eq!(svg(&profile, &drawing).unwrap().unwrap(), drawn);
         assert!(drawn.contains("A &lt;title&gt; &amp; more") && drawn.contains("id=\"legend\""), "{drawn}");
     }
 }
@@ -73,10 +73,10 @@ fn a_picture_is_well_formed_and_the_same_each_time() {
 #[test]
 fn widths_are_shares_of_the_view() {
     let profile = profile(STACKS);
-    let all = svg(&profile, &picture()).unwrap().unwrap();
+    let all = svg(&profile, &drawing()).unwrap().unwrap();
     assert!(all.contains("dev_gro_receive (30 samples, 33.33%)"), "{all}");
     assert!(!all.contains("do_idle"));
-    let irq = DrawOptions { view: ProfileView { irq_only: true, ..ProfileView::default() }, ..picture() };
+    let irq = DrawOptions { view: ProfileView { irq_only: true, ..ProfileView::default() }, ..drawing() };
     let irq = svg(&profile, &irq).unwrap().unwrap();
     assert!(irq.contains("softirq in ksoftirqd (20 samples, 40.00%)"), "{irq}");
     assert!(!irq.contains("aes") && !irq.contains("asm_common_interrupt"));
@@ -84,12 +84,12 @@ fn widths_are_shares_of_the_view() {
 
 #[test]
 fn without_samples_there_is_no_picture() {
-    assert_eq!(svg(&profile("10 swapper idle do_idle"), &picture()).unwrap(), None);
+    assert_eq!(svg(&profile("10 swapper idle do_idle"), &drawing()).unwrap(), None);
 }
 
 #[test]
 fn the_legend_makes_room_for_itself() {
-    let drawn = svg(&profile(STACKS), &picture()).unwrap().unwrap();
+    let drawn = svg(&profile(STACKS), &drawing()).unwrap().unwrap();
     let height = attribute(&drawn, "height").unwrap();
     assert!(drawn.contains(&format!("viewBox=\"0 0 1200 {height}\"")), "{drawn:.300}");
     let lowest = drawn.rsplit_once(" y=\"").unwrap().1.split_once('"').unwrap().0.parse::<usize>().unwrap();

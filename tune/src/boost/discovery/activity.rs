@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_host::landing::DeliveryReport;
+use linerate_host::delivery::DeliveryReport;
 use linerate_host::stage::socket::ServiceSockets;
 use linerate_host::stage::thread::{ThreadSampling, ThreadSightings};
 use linerate_host::{Host, Known};
@@ -27,7 +27,7 @@ pub(super) struct ObservedActivity {
     pub(super) threads: Vec<ThreadSightings>,
     pub(super) samples: u32,
     pub(super) lasted: Duration,
-    pub(super) landings: Known<DeliveryReport>,
+    pub(super) delivery: Known<DeliveryReport>,
 }
 
 /// Observes for the duration in `look`, or until `stop` returns true. Takes at least one sample.
@@ -54,32 +54,32 @@ pub(super) fn look(
         }
     };
     // Samples are taken in another thread, because `stop` can be called only in this one.
-    let (sampling, landings) = std::thread::scope(|scope| {
+    let (sampling, delivery) = std::thread::scope(|scope| {
         let sampling = scope.spawn(sampling);
-        let landings = land(host, ports, look, stop);
+        let delivery = observe_delivery(host, ports, look, stop);
         while began.elapsed() < look.duration && !stop() {
             std::thread::sleep(TICK.min(look.duration.saturating_sub(began.elapsed())));
         }
         done.store(true, Ordering::Relaxed);
         let sampling = sampling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (sampling, landings)
+        (sampling, delivery)
     });
     ObservedActivity {
         samples: sampling.samples(),
         threads: sampling.threads(),
         lasted: began.elapsed(),
-        landings,
+        delivery,
     }
 }
 
-fn land(
+fn observe_delivery(
     host: &Host,
     ports: &[u16],
     look: ObservationOptions,
     stop: &dyn Fn() -> bool,
 ) -> Known<DeliveryReport> {
     match ports {
-        _ if !look.datagrams => Known::unknown("where datagrams land was not looked at"),
+        _ if !look.datagrams => Known::unknown("the delivery of datagrams was not observed"),
         [] => Known::unknown("it has no UDP socket"),
         ports => {
             let ports = ports.get(..PORTS).unwrap_or(ports);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linerate_host::landing::DeliveryReport;
+use linerate_host::delivery::DeliveryReport;
 use linerate_host::stage::thread::{TaskStat, ThreadSightings};
 
 use super::{GroupSocket, ReaderEvidence, ServerGroup};
@@ -20,10 +20,10 @@ pub(super) type Claims = BTreeMap<Thread, BTreeMap<u64, ReaderEvidence>>;
 pub(super) fn readers(
     groups: &[ServerGroup],
     sightings: &[ThreadSightings],
-    landings: Option<&DeliveryReport>,
+    delivery: Option<&DeliveryReport>,
 ) -> Claims {
     let sockets = MemberSockets::of(groups);
-    let mut claims = seen(&sockets, sightings, landings);
+    let mut claims = seen(&sockets, sightings, delivery);
     drop_idle_polls(&sockets, &mut claims);
     for (cookie, (guess, threads)) in guesses(&sockets, sightings, &claims) {
         for thread in threads {
@@ -65,7 +65,7 @@ impl<'s> MemberSockets<'s> {
 fn seen(
     sockets: &MemberSockets<'_>,
     sightings: &[ThreadSightings],
-    landings: Option<&DeliveryReport>,
+    delivery: Option<&DeliveryReport>,
 ) -> Claims {
     let mut claims = Claims::new();
     let mut claim = |thread: Thread, cookie: u64, seen: ReaderEvidence| {
@@ -73,10 +73,10 @@ fn seen(
         *known = seen.min(*known);
     };
     let there: BTreeSet<Thread> = sightings.iter().map(|sighting| (sighting.pid, sighting.tid)).collect();
-    for landing in landings.into_iter().flat_map(|landings| &landings.read) {
-        let thread = (landing.pid, landing.tid);
-        if there.contains(&thread) && sockets.group(landing.cookie).is_some() {
-            claim(thread, landing.cookie, ReaderEvidence::Reading);
+    for item in delivery.into_iter().flat_map(|delivery| &delivery.read) {
+        let thread = (item.pid, item.tid);
+        if there.contains(&thread) && sockets.group(item.cookie).is_some() {
+            claim(thread, item.cookie, ReaderEvidence::Reading);
         }
     }
     for sighting in sightings {
@@ -235,7 +235,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use linerate_host::Known;
-    use linerate_host::landing::DeliveryCount;
+    use linerate_host::delivery::DeliveryCount;
     use linerate_host::setting::SocketAt;
     use linerate_host::stage::socket::SocketProtocol;
     use proptest::prelude::*;
@@ -286,7 +286,7 @@ mod tests {
         })
     }
 
-    fn landing() -> impl Strategy<Value = DeliveryCount> {
+    fn delivery_count() -> impl Strategy<Value = DeliveryCount> {
         (0..SOCKETS + 1, 50_u32..54, 0_u32..3).prop_map(|(cookie, pid, thread)| DeliveryCount {
             cookie,
             arrived_on: None,
@@ -301,22 +301,22 @@ mod tests {
         #[test]
         fn what_was_seen_is_kept_and_never_guessed_over(
             sightings in proptest::collection::vec(sighting(), 0..7),
-            read in proptest::collection::vec(landing(), 0..6),
+            read in proptest::collection::vec(delivery_count(), 0..6),
         ) {
             let mut sightings = sightings;
             sightings.sort_by_key(|sighting| sighting.tid);
             sightings.dedup_by_key(|sighting| sighting.tid);
             let groups = groups(&sightings.iter().map(|sighting| sighting.pid).collect());
             let there = |pid: u32, tid: u32| sightings.iter().any(|sighting| (sighting.pid, sighting.tid) == (pid, tid));
-            let landings = DeliveryReport { read, ..DeliveryReport::default() };
-            let claims = readers(&groups, &sightings, Some(&landings));
+            let delivery = DeliveryReport { read, ..DeliveryReport::default() };
+            let claims = readers(&groups, &sightings, Some(&delivery));
             for ((pid, tid), sockets) in &claims {
                 prop_assert!(there(*pid, *tid) && !sockets.is_empty());
                 prop_assert!(sockets.keys().all(|cookie| *cookie < SOCKETS));
             }
-            for landing in landings.read.iter().filter(|landing| landing.cookie < SOCKETS) {
-                if there(landing.pid, landing.tid) {
-                    prop_assert_eq!(claims[&(landing.pid, landing.tid)][&landing.cookie], ReaderEvidence::Reading);
+            for item in delivery.read.iter().filter(|item| item.cookie < SOCKETS) {
+                if there(item.pid, item.tid) {
+                    prop_assert_eq!(claims[&(item.pid, item.tid)][&item.cookie], ReaderEvidence::Reading);
                 }
             }
             for cookie in 0..SOCKETS {

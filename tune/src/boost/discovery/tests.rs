@@ -1,5 +1,5 @@
 use linerate_host::HostRecording;
-use linerate_host::landing::DeliveryCount;
+use linerate_host::delivery::DeliveryCount;
 use linerate_host::recording::RecordedEntry;
 
 use super::*;
@@ -102,7 +102,7 @@ impl Tree {
     }
 
     /// Who reads what where these datagrams were seen.
-    fn readers(self, landings: &[DeliveryCount]) -> Vec<(u32, Vec<u64>, ReaderEvidence)> {
+    fn readers(self, delivery: &[DeliveryCount]) -> Vec<(u32, Vec<u64>, ReaderEvidence)> {
         let host = self.host();
         let found = find(&host, &port(53), &ProcessTable::observe(&host)).expect("a server");
         let groups: Result<Vec<ServerGroup>, _> = found
@@ -112,8 +112,8 @@ impl Tree {
             .collect();
         let mut sampling = linerate_host::stage::thread::ThreadSampling::new(&host, &found.services);
         sampling.take();
-        let landings = DeliveryReport { read: landings.to_vec(), ..DeliveryReport::default() };
-        let claims = readers::readers(&groups.expect("groups"), &sampling.threads(), Some(&landings));
+        let delivery = DeliveryReport { read: delivery.to_vec(), ..DeliveryReport::default() };
+        let claims = readers::readers(&groups.expect("groups"), &sampling.threads(), Some(&delivery));
         let reader = |((_, tid), sockets): ((u32, u32), BTreeMap<u64, ReaderEvidence>)| {
             let seen = sockets.values().min().copied().expect("a socket");
             (tid, sockets.into_keys().collect(), seen)
@@ -246,7 +246,7 @@ fn threads_have_the_sockets_of_every_kind_that_their_epoll_has() {
     assert_eq!(server.udp_ports(), [53]);
 }
 
-fn landing((pid, tid): (u32, u32), cookie: u64) -> DeliveryCount {
+fn delivery_count((pid, tid): (u32, u32), cookie: u64) -> DeliveryCount {
     DeliveryCount { cookie, arrived_on: Some(0), read_on: 1, pid, tid, packets: 40 }
 }
 
@@ -261,21 +261,21 @@ fn who_was_seen_to_read_goes_before_who_runs() {
     let both = vec![103, 104];
     let assumed = [(51, both.clone(), ReaderEvidence::Assumed), (52, both, ReaderEvidence::Assumed)];
     assert_eq!(tree().readers(&[]), assumed);
-    let elsewhere = [landing((50, 51), 999), landing((50, 70), 103)];
+    let elsewhere = [delivery_count((50, 51), 999), delivery_count((50, 70), 103)];
     assert_eq!(tree().readers(&elsewhere), assumed, "of no socket, and no thread, that is there");
-    let read = [landing((50, 51), 104), landing((50, 52), 103)];
+    let read = [delivery_count((50, 51), 104), delivery_count((50, 52), 103)];
     assert_eq!(
         tree().readers(&read),
         [(51, vec![104], ReaderEvidence::Reading), (52, vec![103], ReaderEvidence::Reading)]
     );
-    let one = [landing((50, 51), 104)];
+    let one = [delivery_count((50, 51), 104)];
     let rest = [(51, vec![104], ReaderEvidence::Reading), (52, vec![103], ReaderEvidence::Assumed)];
     assert_eq!(tree().readers(&one), rest, "nothing came to the other, and one has none yet");
 }
 
 #[test]
 fn one_that_waits_for_all_sockets_of_a_group_reads_its_own() {
-    let read = [landing((60, 60), 103), landing((61, 61), 104)];
+    let read = [delivery_count((60, 60), 103), delivery_count((61, 61), 104)];
     let tree = prefork().socket("tcp4", "10.0.0.1:53", 705, &[50, 60, 61]);
     let tree = tree.epoll(60, 9, &[703, 704, 705]).epoll(61, 9, &[703, 704, 705]);
     assert_eq!(
@@ -384,7 +384,7 @@ fn a_socket_whose_worker_died_has_no_reader() {
         .socket("udp4", "10.0.0.1:53", 703, &[50, 60, 61])
         .socket("udp4", "10.0.0.1:53", 704, &[50, 60, 61])
         .socket("udp4", "10.0.0.1:53", 705, &[50, 60, 61]);
-    let read = [landing((60, 60), 103), landing((61, 61), 104)];
+    let read = [delivery_count((60, 60), 103), delivery_count((61, 61), 104)];
     assert_eq!(
         busy.readers(&read),
         [(60, vec![103], ReaderEvidence::Reading), (61, vec![104], ReaderEvidence::Reading)]

@@ -73,10 +73,10 @@ fn of<'t, 's>(
 /// The share of datagrams that are read on their CPU of arrival.
 fn share_now(server: &ObservedServer, tables: &[(&OwnedGroup<'_>, SteeringTable)]) -> Option<f64> {
     let (mut all, mut same) = (0, 0);
-    for landing in server.landings.value()?.read.iter().filter(|item| of(tables, item.cookie).is_some()) {
-        let Some(arrived_on) = landing.arrived_on else { continue };
-        all += landing.packets;
-        same += if arrived_on == landing.read_on { landing.packets } else { 0 };
+    for item in server.delivery.value()?.read.iter().filter(|item| of(tables, item.cookie).is_some()) {
+        let Some(arrived_on) = item.arrived_on else { continue };
+        all += item.packets;
+        same += if arrived_on == item.read_on { item.packets } else { 0 };
     }
     (all >= ENOUGH).then(|| same as f64 / all as f64)
 }
@@ -88,7 +88,7 @@ fn share_as_planned(
     units: &[ThreadPlacement<'_>],
 ) -> Option<f64> {
     let (mut all, mut same) = (0.0, 0.0);
-    for arrival in &server.landings.value()?.arrived {
+    for arrival in &server.delivery.value()?.arrived {
         let Some((owned, table)) = of(tables, arrival.cookie) else { continue };
         let own = [arrival.cookie];
         let to = match owned.way {

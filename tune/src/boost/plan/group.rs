@@ -116,7 +116,7 @@ pub(super) const BY_CPU: &str =
 /// The CPU whose packets a socket was seen to get; `None` if too few were seen.
 pub(super) fn fed_by(server: &ObservedServer, member: &GroupSocket) -> Option<u32> {
     const ENOUGH: u64 = 100;
-    let arrived = &server.landings.value()?.arrived;
+    let arrived = &server.delivery.value()?.arrived;
     let own = arrived.iter().filter(|arrival| arrival.cookie == member.socket.cookie);
     own.filter(|arrival| arrival.packets >= ENOUGH)
         .max_by_key(|arrival| arrival.packets)

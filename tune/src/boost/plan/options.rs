@@ -156,19 +156,19 @@ fn now(member: &GroupSocket, knob: SocketKnob) -> Result<String, String> {
 
 /// Datagrams that full buffers dropped during the observation.
 fn refused(server: &ObservedServer, group: &ServerGroup) -> u64 {
-    let arrived = server.landings.value().map_or(&[][..], |landings| &landings.arrived);
+    let arrived = server.delivery.value().map_or(&[][..], |delivery| &delivery.arrived);
     arrived.iter().filter(|arrival| is_of(group, arrival.cookie)).map(|arrival| arrival.refused).sum()
 }
 
 /// Number of observed replies, and the payload bytes of the largest reply.
 fn replies(server: &ObservedServer, group: &ServerGroup) -> Result<(u64, u32), String> {
-    let landings = match &server.landings {
-        linerate_host::Known::Value(landings) => landings,
+    let delivery = match &server.delivery {
+        linerate_host::Known::Value(delivery) => delivery,
         linerate_host::Known::Unknown { why } => {
             return Err(format!("how large its replies get was not seen ({why}): IP IDs stay"));
         }
     };
-    let sent = || landings.sent.iter().filter(|sending| is_of(group, sending.cookie));
+    let sent = || delivery.sent.iter().filter(|sending| is_of(group, sending.cookie));
     let packets: u64 = sent().map(|sending| sending.packets).sum();
     let largest = sent().map(|sending| sending.largest_bytes).max();
     match largest.filter(|_| packets >= ENOUGH) {

@@ -98,7 +98,7 @@ fn seen(server: &ObservedServer) -> Option<CpuSet> {
     let cookies: Vec<u64> =
         server.groups.iter().flat_map(|group| &group.members).map(|member| member.socket.cookie).collect();
     let mut by_cpu: BTreeMap<u32, u64> = BTreeMap::new();
-    for arrival in server.landings.value()?.arrived.iter().filter(|item| cookies.contains(&item.cookie)) {
+    for arrival in server.delivery.value()?.arrived.iter().filter(|item| cookies.contains(&item.cookie)) {
         *by_cpu.entry(arrival.cpu).or_default() += arrival.packets + arrival.refused;
     }
     let all: u64 = by_cpu.values().sum();

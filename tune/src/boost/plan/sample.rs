@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use linerate_host::landing::{ArrivalCount, DeliveryReport, SendCount};
+use linerate_host::delivery::{ArrivalCount, DeliveryReport, SendCount};
 use linerate_host::recording::{HostRecording, RecordedEntry};
 use linerate_host::setting::{SocketAt, SocketKnob};
 use linerate_host::stage::socket::{SocketOptions, SocketProtocol};
@@ -141,7 +141,7 @@ pub(super) fn server(
         namespace: 4_026_531_840,
         groups,
         readers,
-        landings: Known::unknown("nobody looked"),
+        delivery: Known::unknown("nobody looked"),
         notes: Vec::new(),
     }
 }
@@ -192,7 +192,7 @@ pub(super) fn seen_on(server: &mut ObservedServer, list: &str) {
     let cookie = server.groups[0].members[0].socket.cookie;
     let arrived =
         cpus(list).iter().map(|cpu| ArrivalCount { cookie, cpu, packets: 1000, refused: 0 }).collect();
-    server.landings = Known::Value(DeliveryReport { seconds: 2.0, arrived, ..DeliveryReport::default() });
+    server.delivery = Known::Value(DeliveryReport { seconds: 2.0, arrived, ..DeliveryReport::default() });
 }
 
 /// Each socket has sent this number of datagrams, the largest with `largest_bytes`.
@@ -200,8 +200,8 @@ pub(super) fn sent(server: &mut ObservedServer, packets: u64, largest_bytes: u32
     let members = server.groups.iter().flat_map(|group| &group.members);
     let sent = members.map(|member| SendCount { cookie: member.socket.cookie, packets, largest_bytes });
     let sent = sent.collect();
-    let before = server.landings.value().cloned().unwrap_or_default();
-    server.landings = Known::Value(DeliveryReport { sent, ..before });
+    let before = server.delivery.value().cloned().unwrap_or_default();
+    server.delivery = Known::Value(DeliveryReport { sent, ..before });
 }
 
 /// The CPU of each thread that the plan pins.

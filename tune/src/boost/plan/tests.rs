@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use linerate_host::landing::{ArrivalCount, DeliveryCount, DeliveryReport};
+use linerate_host::delivery::{ArrivalCount, DeliveryCount, DeliveryReport};
 use linerate_host::setting::SocketKnob;
 use linerate_host::{Known, Setting};
 
@@ -131,7 +131,7 @@ fn one_socket_of_many_threads_is_explained() {
     assert!(plan.advice[0].what.contains("480,000") && plan.advice[0].what.contains("650,000"));
     assert_eq!(plan.advice[0].option.as_deref(), Some("reuseport: yes"));
     assert_eq!(plan.advice[1].option.as_deref(), Some("server-count: 4"));
-    assert_eq!(plan.plan.left.len(), 2);
+    assert_eq!(plan.plan.skipped.len(), 2);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn chrony_is_one_socket_and_one_thread() {
 }
 
 /// Datagrams of the first group's sockets: cookie, CPU of arrival, CPU of the reader, number.
-fn landed(server: &mut ObservedServer, seen: &[(u64, u32, u32, u64)]) {
+fn set_delivery(server: &mut ObservedServer, seen: &[(u64, u32, u32, u64)]) {
     let read = seen.iter().map(|(cookie, from, on, packets)| DeliveryCount {
         cookie: *cookie,
         arrived_on: Some(*from),
@@ -168,7 +168,7 @@ fn landed(server: &mut ObservedServer, seen: &[(u64, u32, u32, u64)]) {
         refused: 0,
     });
     let (read, arrived) = (read.collect(), arrived.collect());
-    server.landings =
+    server.delivery =
         Known::Value(DeliveryReport { seconds: 2.0, read, arrived, ..DeliveryReport::default() });
 }
 
@@ -199,7 +199,7 @@ fn servers_with_client_state_in_a_thread_are_not_steered_by_cpu() {
 fn a_plan_that_cannot_help_is_refused_with_its_reason() {
     let of = |seen: &[(u64, u32, u32, u64)]| {
         let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
-        landed(&mut server, seen);
+        set_delivery(&mut server, seen);
         make(
             &server,
             &BoostSampleMachine { vectors: vec![0], ..BoostSampleMachine::of(2) }.path(),
@@ -222,7 +222,7 @@ fn a_plan_that_cannot_help_is_refused_with_its_reason() {
 fn a_plan_that_makes_landing_worse_is_refused() {
     // Two receiving CPUs and four readers: each would get half of a CPU's packets from elsewhere.
     let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 4, "0-3");
-    landed(&mut server, &[(100, 0, 0, 400), (101, 1, 1, 400), (102, 0, 0, 400), (103, 1, 2, 200)]);
+    set_delivery(&mut server, &[(100, 0, 0, 400), (101, 1, 1, 400), (102, 0, 0, 400), (103, 1, 2, 200)]);
     let machine = BoostSampleMachine { vectors: vec![0, 1], ..BoostSampleMachine::of(4) };
     let plan = make(&server, &machine.path(), &BoostChoice::default());
     assert!(plan.plan.changes.is_empty(), "{plan:#?}");
@@ -235,7 +235,7 @@ fn a_plan_that_makes_landing_worse_is_refused() {
 fn a_larger_buffer_is_not_judged_by_where_datagrams_are_read() {
     let before_and_after = [[750, 250], [250, 750]].map(|[there, elsewhere]| {
         let mut server = server("freeradius", &[(SocketProtocol::Udp, "0.0.0.0:1812")], 1, "0-1");
-        landed(&mut server, &[(100, 0, 0, there), (100, 1, 0, elsewhere)]);
+        set_delivery(&mut server, &[(100, 0, 0, there), (100, 1, 0, elsewhere)]);
         server
     });
     let [before, after] = &before_and_after;
@@ -267,7 +267,7 @@ fn a_server_without_udp_sockets_is_left_alone() {
 fn threads_of_a_server_with_its_own_program_by_cpu_are_pinned() {
     let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
     server.groups[0].steering = Known::Value("classic-by-cpu".to_owned());
-    landed(&mut server, &[(100, 1, 0, 300), (100, 1, 1, 200), (101, 0, 0, 250), (101, 0, 1, 250)]);
+    set_delivery(&mut server, &[(100, 1, 0, 300), (100, 1, 1, 200), (101, 0, 0, 250), (101, 0, 1, 250)]);
     let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert!(tables(&plan).is_empty(), "{:?}", tables(&plan));
     assert_eq!(pairs(&pins(&plan)), [(800, "1"), (801, "0")]);
@@ -420,7 +420,7 @@ fn buffers_grow_where_packets_were_lost_and_before_all_else() {
     let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert!(changes_of(&plan, SocketKnob::ReceiveBuffer).is_empty(), "drops of long ago");
     let arrival = ArrivalCount { cookie: 101, cpu: 0, packets: 0, refused: 7 };
-    server.landings = Known::Value(DeliveryReport { arrived: vec![arrival], ..DeliveryReport::default() });
+    server.delivery = Known::Value(DeliveryReport { arrived: vec![arrival], ..DeliveryReport::default() });
     let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     let change = ("212992 by default".to_owned(), "8388608".to_owned());
     assert_eq!(changes_of(&plan, SocketKnob::ReceiveBuffer), [change.clone(), change]);

@@ -38,7 +38,7 @@ pub struct ServerHandover {
     /// The same for the new sockets.
     pub new_drops: Option<u64>,
     /// Processes that did not end in time.
-    pub left: Vec<u32>,
+    pub remaining: Vec<u32>,
     /// Failures after the switch.
     pub errors: Vec<String>,
 }
@@ -141,7 +141,7 @@ impl ServerDrain {
                 if left.is_empty() || now >= until {
                     let pids =
                         |processes: Vec<&OldProcess>| processes.iter().map(|process| process.pid).collect();
-                    (self.handover.ended, self.handover.left) = (pids(ended), pids(left));
+                    (self.handover.ended, self.handover.remaining) = (pids(ended), pids(left));
                     return Some(std::mem::take(&mut self.handover));
                 }
             }

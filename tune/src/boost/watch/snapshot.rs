@@ -79,8 +79,8 @@ pub(super) fn merge(
         }
     }
     seen.readers = readers;
-    if seen.landings.value().is_none() && known.landings.value().is_some() {
-        seen.landings = known.landings.clone();
+    if seen.delivery.value().is_none() && known.delivery.value().is_some() {
+        seen.delivery = known.delivery.clone();
     }
     for process in &mut seen.processes {
         process.reads = seen.readers.iter().any(|reader| reader.pid == process.pid);
@@ -189,7 +189,7 @@ pub(super) mod tests {
                 steering: Known::Value("by-cpu 0:1 1:2".into()),
             }],
             readers,
-            landings: Known::unknown("not looked"),
+            delivery: Known::unknown("not looked"),
             notes: Vec::new(),
         }
     }

@@ -93,7 +93,7 @@ fn killed_at_any_call_of_writing_it_is_finished_by_writing_again() {
         |root| drop(root.write(&first()).expect("written")),
         |root| {
             let wrote = root.write(&second()).expect("written");
-            assert_eq!(wrote.left, Vec::<String>::new());
+            assert_eq!(wrote.kept, Vec::<String>::new());
             assert_written(root, &second());
         },
     );

@@ -25,7 +25,7 @@ pub(super) struct GeneratorsReport {
 struct GeneratorComparison {
     what: &'static str,
     lines: Vec<GeneratorLine>,
-    promises: Vec<JudgedThreshold>,
+    thresholds: Vec<JudgedThreshold>,
 }
 
 #[derive(Debug, Serialize)]
@@ -89,13 +89,13 @@ impl GeneratorsReport {
                 });
             }
         }
-        self.comparisons.push(GeneratorComparison { what, lines, promises: results });
+        self.comparisons.push(GeneratorComparison { what, lines, thresholds: results });
         Ok(())
     }
 
     /// Whether no threshold is missed.
     pub(super) fn kept(&self) -> bool {
-        all_kept(self.comparisons.iter().flat_map(|comparison| &comparison.promises))
+        all_kept(self.comparisons.iter().flat_map(|comparison| &comparison.thresholds))
     }
 }
 
@@ -138,7 +138,7 @@ impl fmt::Display for GeneratorComparison {
         for line in &self.lines {
             writeln!(f, "  {}: {}", line.name, line.how)?;
         }
-        self.promises.iter().try_for_each(|promise| writeln!(f, "  {promise}"))
+        self.thresholds.iter().try_for_each(|threshold| writeln!(f, "  {threshold}"))
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct ServersReport {
 pub(super) struct PlacementReport {
     placement: ReceivePlacement,
     servers: Vec<ServerLine>,
-    promises: Vec<JudgedThreshold>,
+    thresholds: Vec<JudgedThreshold>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,14 +80,14 @@ impl ServersReport {
 
     /// Whether no threshold is missed.
     pub(super) fn kept(&self) -> bool {
-        all_kept(self.parts.iter().flat_map(|part| &part.promises))
+        all_kept(self.parts.iter().flat_map(|part| &part.thresholds))
     }
 }
 
 impl PlacementReport {
     pub(super) fn new(placement: ReceivePlacement, entered: Vec<MeasuredServerRun>, judged: bool) -> Self {
-        let promises = threshold::judge(&entered, judged);
-        Self { placement, servers: entered.into_iter().map(ServerLine::new).collect(), promises }
+        let thresholds = threshold::judge(&entered, judged);
+        Self { placement, servers: entered.into_iter().map(ServerLine::new).collect(), thresholds }
     }
 }
 
@@ -136,8 +136,8 @@ impl fmt::Display for ServersReport {
         for part in &self.parts {
             writeln!(f, "\n{}", part.placement.describe())?;
             part.table(f)?;
-            for promise in &part.promises {
-                writeln!(f, "{promise}")?;
+            for threshold in &part.thresholds {
+                writeln!(f, "{threshold}")?;
             }
         }
         writeln!(f)?;

@@ -65,8 +65,8 @@ impl<'a> TuneRun<'a> {
         transaction: &mut TuneTransaction<'_>,
         plan: &TunePlan,
     ) -> Result<Option<String>, TuneError> {
-        self.total = self.steps.len() + plan.agreements.len() + plan.changes.len();
-        match self.make(transaction, &plan.agreements)? {
+        self.total = self.steps.len() + plan.exclusions.len() + plan.changes.len();
+        match self.make(transaction, &plan.exclusions)? {
             Some(why) => Ok(Some(why)),
             None => self.make(transaction, &plan.changes),
         }

@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(matched.evidence[0].read_from, LINK.0);
         assert_eq!(matched.evidence[1].value, "/usr/sbin/irqbalance --foreground");
         assert_eq!(
-            matched.first,
+            matched.first_commands,
             ["echo 'IRQBALANCE_ARGS=\"--banirq=100 --banirq=101 --banirq=102 --banirq=103\"' \
               >> /etc/default/irqbalance && systemctl restart irqbalance"]
         );

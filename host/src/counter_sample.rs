@@ -30,15 +30,15 @@ pub struct CounterSample {
     pub net_rx: Known<BTreeMap<u32, u64>>,
     /// By interrupt number: counts by CPU. CPUs without interrupts are left out.
     pub interrupts: Known<BTreeMap<u32, Vec<(u32, u64)>>>,
-    pub interfaces: Vec<InterfacePulse>,
+    pub interfaces: Vec<InterfaceSample>,
     /// UDP sockets that are bound and not connected.
-    pub sockets: Known<Vec<SocketPulse>>,
+    pub sockets: Known<Vec<SocketSample>>,
     /// By process and thread id; threads that ended are left out.
     pub threads: BTreeMap<(u32, u32), TaskStat>,
 }
 
 #[derive(Debug, Clone)]
-pub struct InterfacePulse {
+pub struct InterfaceSample {
     pub interface: String,
     /// Changes when the interface is recreated; `None` if the interface does not exist.
     pub index: Option<u32>,
@@ -63,7 +63,7 @@ pub const TOTALS: [&str; 8] = [
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SocketPulse {
+pub struct SocketSample {
     pub inode: u64,
     pub port: u16,
     pub is_on_loopback: bool,
@@ -126,7 +126,7 @@ fn parsed<T>(host: &Host, path: &str, parse: impl FnOnce(&str) -> Result<T, Stri
     }
 }
 
-fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscState>>) -> InterfacePulse {
+fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscState>>) -> InterfaceSample {
     let name = link.interface.clone();
     let base = format!("/sys/class/net/{name}");
     let index = host.read(&format!("{base}/ifindex")).ok().and_then(|text| text.trim().parse().ok());
@@ -144,7 +144,7 @@ fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscStat
     if !told.value().and_then(Option::as_ref).is_some_and(has) {
         link.statistics = Known::offered(host.statistics(&name));
     }
-    InterfacePulse {
+    InterfaceSample {
         receive: queue_counts(link, &told, QueueDirection::Receive),
         transmit: queue_counts(link, &told, QueueDirection::Transmit),
         disciplines,
@@ -154,8 +154,8 @@ fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscStat
     }
 }
 
-fn sockets(host: &Host) -> Known<Vec<SocketPulse>> {
-    let pulse = |found: crate::netlink::DiagSocket| SocketPulse {
+fn sockets(host: &Host) -> Known<Vec<SocketSample>> {
+    let sample = |found: crate::netlink::DiagSocket| SocketSample {
         inode: found.inode,
         port: found.local.port(),
         is_on_loopback: found.local.ip().to_canonical().is_loopback(),
@@ -163,7 +163,7 @@ fn sockets(host: &Host) -> Known<Vec<SocketPulse>> {
         receive_buffer_bytes: found.receive_buffer_bytes,
         drops: found.drops,
     };
-    Known::from(udp_sockets(host)).map(|found| found.into_iter().map(pulse).collect())
+    Known::from(udp_sockets(host)).map(|found| found.into_iter().map(sample).collect())
 }
 
 #[cfg(test)]
@@ -176,13 +176,13 @@ mod tests {
         let host = Host::scripted([("/sys/class/net/eth0/ifindex", "2\n"), ("/proc/uptime", "7.5 1\n")]);
         let scope = Scope { interfaces: vec!["eth0".into(), "eth1".into()], ..Scope::default() };
         let mut reader = SampleReader::new(&PacketPath::observe(&host, &scope));
-        let pulse = reader.read(&host);
-        assert_eq!(pulse.uptime_seconds, Known::Value(7.5));
-        assert!(pulse.interrupts.why().is_some_and(|why| why.contains("/proc/interrupts")));
+        let sample = reader.read(&host);
+        assert_eq!(sample.uptime_seconds, Known::Value(7.5));
+        assert!(sample.interrupts.why().is_some_and(|why| why.contains("/proc/interrupts")));
         let indices: Vec<_> =
-            pulse.interfaces.iter().map(|item| (item.interface.as_str(), item.index)).collect();
+            sample.interfaces.iter().map(|item| (item.interface.as_str(), item.index)).collect();
         assert_eq!(indices, [("eth0", Some(2)), ("eth1", None)]);
-        assert!(pulse.interfaces[1].totals.is_empty());
+        assert!(sample.interfaces[1].totals.is_empty());
     }
 
     #[test]
@@ -190,8 +190,8 @@ mod tests {
         let host = Host::live();
         let mut reader = SampleReader::new(&PacketPath::observe(&host, &Scope::default()));
         let (before, now) = (reader.read(&host), reader.read(&host));
-        let total = |pulse: &CounterSample| -> u64 {
-            pulse.cpu_times.value().expect("times").iter().map(CpuTimes::total).sum()
+        let total = |sample: &CounterSample| -> u64 {
+            sample.cpu_times.value().expect("times").iter().map(CpuTimes::total).sum()
         };
         assert!(total(&now) >= total(&before));
         assert!(now.net_rx.value().is_some() && now.softnet.value().is_some());

@@ -1,6 +1,6 @@
 //! Datagram delivery: the arrival CPU, the socket, and the thread and CPU that read the datagram.
 //!
-//! `bpf/landing.bpf.c` counts the datagrams of the given ports for a limited time: three
+//! `bpf/delivery.bpf.c` counts the datagrams of the given ports for a limited time: three
 //! tracepoints per answered datagram (Linux 6.3 with BTF). It does not read payloads and changes
 //! nothing on the host.
 
@@ -153,7 +153,7 @@ fn refused(source: io::Error) -> HostError {
     HostError::Call { what: WHAT.to_owned(), source }
 }
 
-/// The key of the answer in captures.
+/// The key of the answer in captures; also that of version 0.1.
 fn key(ports: &[u16]) -> String {
     let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
     format!("landing/{}", ports.join(","))

@@ -7,18 +7,18 @@ use linerate_host::stage::link::LinkState;
 use linerate_host::{CpuSet, HostView};
 use serde::{Deserialize, Serialize};
 
-use super::service::{self, DrawnService};
+use super::service::{self, PathService};
 use crate::render::format;
 
 /// The packet paths of a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct PathPicture {
+pub(crate) struct PacketPaths {
     /// Interfaces of which at least one path is known.
     pub(crate) interfaces: Vec<InterfacePaths>,
     /// The service that the paths lead to; `None` if there are several to choose from.
-    pub(crate) service: Option<DrawnService>,
+    pub(crate) service: Option<PathService>,
     /// The other services.
-    pub(crate) others: Vec<DrawnService>,
+    pub(crate) other_services: Vec<PathService>,
 }
 
 /// The paths of an interface.
@@ -67,12 +67,12 @@ pub(crate) enum TransmitChoice {
     ByReceiveQueue(u32),
 }
 
-impl PathPicture {
+impl PacketPaths {
     pub(crate) fn from_view(view: &HostView<'_>) -> Self {
-        let (service, others) = service::choose(view.now);
+        let (service, other_services) = service::choose(view.now);
         let is_shown = |link: &&LinkState| link.up.value() != Some(&false);
         let paths = view.now.link.iter().filter(is_shown).filter_map(|link| InterfacePaths::of(view, link));
-        Self { interfaces: paths.collect(), service, others }
+        Self { interfaces: paths.collect(), service, other_services }
     }
 }
 

@@ -1,21 +1,25 @@
-// Counts where datagrams land: the CPU each arrives on, the thread and CPU that reads it, and what its socket sends.
-// Looks at the UDP sockets of one network namespace on the ports asked for, at nothing of a datagram's content, and
-// changes nothing.
+// Counts the delivery of datagrams: the CPU on which each datagram arrives, the thread and CPU that
+// read it, and the datagrams that the socket sends. Observes the UDP sockets of one network
+// namespace on the configured ports. The programs read no payload and change nothing.
 //
-// The tracepoints are those of include/trace/events/sock.h and udp.h, Linux 6.3 to 6.18: sk_data_ready after a datagram is
-// in a socket's buffer, udp_fail_queue_rcv_skb where it is refused, sock_recv_length and sock_send_length after a call; and of
-// irq.h, softirq_entry and softirq_exit.
+// Tracepoints, Linux 6.3 to 6.18, of include/trace/events/sock.h, udp.h and irq.h: sk_data_ready
+// after a datagram is in the receive queue, udp_fail_queue_rcv_skb when it is refused,
+// sock_recv_length and sock_send_length after the call, softirq_entry and softirq_exit. If CPUs
+// queue datagrams to a socket at the same moment, Linux 6.18 lets one CPU do it for all
+// (udp_prod_queue): that CPU counts then.
 //
-// None tells which datagram was read. That is settled by its place in the queue, which is first in, first out: behind the
-// one that was read are those that wait, and these are the last that came. If another comes at that very moment this may
-// be wrong by one, which makes no difference where a socket's datagrams come on one CPU.
+// No tracepoint reports which datagram was read, so the position in the receive queue decides. The
+// queue is first in, first out: the datagrams that still wait are the last arrivals, and the
+// datagram that was read arrived directly before them. If another datagram arrives at the same
+// moment, the result can be off by one, which is harmless if both arrive on one CPU.
 
 #include <linux/bpf.h>
 #include <linux/in.h>
 
 #include "kernel.h"
 
-// As host/src/landing/program.rs reads it.
+// The arrival CPU is unknown: the datagram arrived before the start, or LAST or more datagrams
+// wait. host/src/delivery/program.rs has the same number.
 #define CAME_BEFORE 0xffffffff
 
 struct sock_common {
@@ -33,7 +37,7 @@ struct sock {
     __u16 sk_protocol;
 } __attribute__((preserve_access_index));
 
-// Readers take all of the queue that others fill, and then read from theirs (Linux 4.13).
+// Readers move all of sk_receive_queue to reader_queue and read from there (since Linux 4.13).
 struct udp_sock {
     struct sk_buff_head reader_queue;
 } __attribute__((preserve_access_index));
@@ -41,15 +45,15 @@ struct udp_sock {
 // Set before the programs are loaded.
 // Inode of the network namespace.
 const volatile __u32 network = 0;
-// Device and inode of the process namespace in which ids are told; zero: as the kernel numbers them.
+// Device and inode of the PID namespace of the reported ids; zero: the initial PID namespace.
 const volatile __u64 processes_device = 0;
 const volatile __u64 processes_inode = 0;
-// A bit a port.
+// One bit per port.
 const volatile __u8 ports[8192] = {};
-// Whether the wait of each datagram in its socket is counted, too.
+// Whether to count the time that each datagram waits in its socket.
 const volatile __u8 waits_wanted = 0;
 
-// The CPUs that the last datagrams of a socket arrived on, and when, in units of 1024 ns.
+// CPU and time of arrival of the last datagrams of a socket. Times are in units of 1024 ns.
 #define LAST 4096
 
 struct history {
@@ -65,7 +69,7 @@ struct {
     __type(value, __u64);
 } waits SEC(".maps");
 
-// Time in the softirqs of packets, interrupts within them included.
+// Time in NET_RX and NET_TX, ns, including interrupts within them.
 struct softirq_time {
     __u64 began;
     __u64 total;
@@ -86,7 +90,7 @@ struct {
     __type(value, struct history);
 } histories SEC(".maps");
 
-// What a history begins as: more than fits on a program's stack.
+// The initial value of a history, which is larger than the stack of a BPF program.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -94,7 +98,7 @@ struct {
     __type(value, struct history);
 } blank SEC(".maps");
 
-// CPUs are in the keys, so that no two add to the same number at a time.
+// Keys contain the CPU, so that two CPUs do not update the same value.
 struct reading {
     __u64 cookie;
     __u32 arrived_on;
@@ -139,7 +143,7 @@ struct {
     __type(value, struct sending);
 } sendings SEC(".maps");
 
-// What no map had room for.
+// Losses because a map was full.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -163,7 +167,7 @@ INLINE int is_asked_for(struct sock *socket) {
     return socket->__sk_common.skc_net.net->ns.inum == network;
 }
 
-// The value of a key, zeroed if it is new.
+// Returns the value of a key, `zero` if the key is new, or null if the map is full.
 INLINE void *counted(void *map, const void *key, const void *zero) {
     void *value = bpf_map_lookup_elem(map, key);
     if (value)
@@ -220,7 +224,7 @@ INLINE void count_wait(__u32 units) {
         (*count)++;
 }
 
-// Where the datagram arrived that was read last.
+// Returns the CPU on which the datagram that was just read arrived, and counts its wait.
 INLINE __u32 arrived_on(struct sock *socket, __u64 cookie) {
     struct history *history = bpf_map_lookup_elem(&histories, &cookie);
     if (!history)
@@ -235,7 +239,7 @@ INLINE __u32 arrived_on(struct sock *socket, __u64 cookie) {
     return history->cpus[place];
 }
 
-// Ids of a thread that is in another process namespace are not told: zero, as the kernel has it elsewhere.
+// The ids of a thread in another PID namespace stay zero, as elsewhere in the kernel.
 INLINE void set_thread(struct reading *reading) {
     if (processes_inode) {
         struct bpf_pidns_info ids = {};
@@ -293,7 +297,7 @@ INLINE struct softirq_time *softirq_time(__u64 vector) {
     return bpf_map_lookup_elem(&softirqs, &only);
 }
 
-// A CPU runs one softirq at a time, and the two never interrupt each other.
+// A CPU runs one softirq at a time, so NET_RX and NET_TX never interrupt each other.
 SEC("tp_btf/softirq_entry")
 int softirq_begins(__u64 *arguments) {
     struct softirq_time *time = softirq_time(arguments[0]);

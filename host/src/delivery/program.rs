@@ -15,9 +15,9 @@ use super::waits::WaitCounts;
 use crate::bpf;
 
 static OBJECT: &[u8] =
-    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/landing.bpf.o"));
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/delivery.bpf.o"));
 
-/// `CAME_BEFORE` of bpf/landing.bpf.c.
+/// `CAME_BEFORE` of bpf/delivery.bpf.c.
 const CAME_BEFORE: u32 = u32::MAX;
 
 // Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux
@@ -40,7 +40,7 @@ const OF_DATAGRAMS: usize = 4;
 /// only.
 const OF_LOSSES: usize = 1;
 
-/// `sizeof(struct history)` of bpf/landing.bpf.c.
+/// `sizeof(struct history)` of bpf/delivery.bpf.c.
 const HISTORY_BYTES: usize = 8 + 4096 * (4 + 2);
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl DeliveryProgram {
         let arrived: BTreeMap<_, _> = bpf::entries(&self.object, "arrivals")?;
         Ok(DeliveryReport {
             seconds,
-            read: read.into_iter().map(|(key, packets)| landing(key, packets)).collect(),
+            read: read.into_iter().map(|(key, packets)| delivery_count(key, packets)).collect(),
             arrived: arrived.into_iter().map(|(key, counts)| arrival(key, counts)).collect(),
             sent: sendings(&bpf::entries(&self.object, "sendings")?),
             missed: self.missed()?,
@@ -161,7 +161,7 @@ fn processes() -> io::Result<(u64, u64)> {
 }
 
 /// From `struct reading`, in 8-byte words of this host's byte order.
-fn landing([cookie, cpus, thread]: [u64; 3], packets: u64) -> DeliveryCount {
+fn delivery_count([cookie, cpus, thread]: [u64; 3], packets: u64) -> DeliveryCount {
     let (arrived_on, read_on) = bpf::halves(cpus);
     let (pid, tid) = bpf::halves(thread);
     let arrived_on = Some(arrived_on).filter(|cpu| *cpu != CAME_BEFORE);

@@ -73,17 +73,17 @@ fn a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on() {
         });
     };
     let test = "a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on";
-    let Some(landings) = seen(test, &[port], traffic) else { return };
+    let Some(delivery) = seen(test, &[port], traffic) else { return };
     let read =
         DeliveryCount { cookie, arrived_on: Some(0), read_on: 1, pid: std::process::id(), tid, packets: 100 };
     // A datagram that comes while the first is read can make that one look like one from before.
     let (known, before): (Vec<_>, Vec<_>) =
-        landings.read.into_iter().partition(|item| item.arrived_on.is_some());
+        delivery.read.into_iter().partition(|item| item.arrived_on.is_some());
     let before: u64 = before.iter().map(|item| item.packets).sum();
     assert!(before <= 1, "{before}");
     assert_eq!(known, [DeliveryCount { packets: 100 - before, ..read }]);
-    assert_eq!(landings.arrived, [ArrivalCount { cookie, cpu: 0, packets: 100, refused: 0 }]);
-    assert_eq!((landings.sent, landings.missed), (vec![], 0));
+    assert_eq!(delivery.arrived, [ArrivalCount { cookie, cpu: 0, packets: 100, refused: 0 }]);
+    assert_eq!((delivery.sent, delivery.missed), (vec![], 0));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_look_ends_when_it_is_told_and_captures_answer() {
     let stop = AtomicBool::new(true);
     let host = Host::live().recording();
     match DeliveryReport::look(&host, &[port, 9], DEADLINE, &|| stop.load(Ordering::Relaxed)) {
-        Ok(landings) => assert!(landings.seconds < DEADLINE.as_secs_f64(), "{landings:?}"),
+        Ok(delivery) => assert!(delivery.seconds < DEADLINE.as_secs_f64(), "{delivery:?}"),
         Err(error) => skip(test, error),
     }
     let again = Host::recorded(host.into_recording());
@@ -122,12 +122,12 @@ fn what_a_full_buffer_refuses_is_told_apart() {
         }
     };
     let test = "what_a_full_buffer_refuses_is_told_apart";
-    let Some(landings) = seen(test, &[port], traffic) else { return };
+    let Some(delivery) = seen(test, &[port], traffic) else { return };
     socket.set_nonblocking(true).expect("set");
     let kept = (0..50).take_while(|_| socket.recv(&mut [0; 1000]).is_ok()).count() as u64;
     assert!(kept > 0 && kept < 50, "{kept}");
-    assert_eq!(landings.arrived, [ArrivalCount { cookie, cpu: 0, packets: kept, refused: 50 - kept }]);
-    assert_eq!(landings.read, []);
+    assert_eq!(delivery.arrived, [ArrivalCount { cookie, cpu: 0, packets: kept, refused: 50 - kept }]);
+    assert_eq!(delivery.read, []);
 }
 
 #[test]
@@ -162,14 +162,14 @@ fn sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all() {
         }
     };
     let test = "sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all";
-    let Some(landings) = seen(test, &[port, six_port], traffic) else { return };
+    let Some(delivery) = seen(test, &[port, six_port], traffic) else { return };
     let mut cookies = [four_cookie, six_cookie];
     cookies.sort_unstable();
-    let arrived: Vec<_> = landings.arrived.iter().map(|seen| (seen.cookie, seen.cpu, seen.packets)).collect();
+    let arrived: Vec<_> = delivery.arrived.iter().map(|seen| (seen.cookie, seen.cpu, seen.packets)).collect();
     assert_eq!(arrived, cookies.map(|cookie| (cookie, 1, 3)));
-    let read: Vec<_> = landings.read.iter().map(|l| (l.cookie, l.arrived_on, l.read_on, l.packets)).collect();
+    let read: Vec<_> = delivery.read.iter().map(|l| (l.cookie, l.arrived_on, l.read_on, l.packets)).collect();
     assert_eq!(read, cookies.map(|cookie| (cookie, Some(1), 1, 3)));
-    assert_eq!(landings.sent, cookies.map(|cookie| SendCount { cookie, packets: 3, largest_bytes: 700 }));
+    assert_eq!(delivery.sent, cookies.map(|cookie| SendCount { cookie, packets: 3, largest_bytes: 700 }));
 }
 
 #[test]
@@ -190,8 +190,8 @@ fn what_waited_before_the_look_began_came_before() {
         }
     };
     let test = "what_waited_before_the_look_began_came_before";
-    let Some(landings) = seen(test, &[port], traffic) else { return };
-    let mut read: Vec<_> = landings.read.iter().map(|l| (l.cookie, l.arrived_on, l.packets)).collect();
+    let Some(delivery) = seen(test, &[port], traffic) else { return };
+    let mut read: Vec<_> = delivery.read.iter().map(|l| (l.cookie, l.arrived_on, l.packets)).collect();
     read.sort_unstable();
     assert_eq!(read, [(cookie, None, 5), (cookie, Some(1), 3)]);
 }
