@@ -64,6 +64,9 @@ struct sk_buff {
     unsigned int end;
     unsigned char *head;
     unsigned char *data;
+    unsigned int len;
+    // Bytes outside the linear part.
+    unsigned int data_len;
 } __attribute__((preserve_access_index));
 
 struct skb_shared_info {
@@ -225,11 +228,23 @@ struct ports {
 
 enum direction { NEITHER, REQUEST, REPLY };
 
+#define UDP_HEADER_BYTES 8
+
+INLINE __u32 data_offset(struct sk_buff *skb) {
+    __u64 data = (__u64)skb->data, head = (__u64)skb->head;
+    // Keeps the subtraction 64 bits wide: the verifier rejects the 32-bit form.
+    asm volatile("%0 -= %1" : "+r"(data) : "r"(head));
+    return data;
+}
+
 // Returns the direction of a UDP packet of the port, and its client: address, port and tag. IPv6
-// addresses are hashed to 32 bits. Ignores IPv4 fragments except the first, and IPv6 packets with
-// extension headers.
+// addresses are hashed to 32 bits. Ignores IPv4 fragments except the first, IPv6 packets with
+// extension headers, and packets whose headers are outside the linear part (pages of a driver while
+// GRO is off). `offset`: the network header.
 INLINE enum direction look(struct sk_buff *skb, __u32 offset, int outgoing, __u64 *client) {
     void *at = skb->head + offset;
+    // From there to the end of the linear part.
+    __u32 space = data_offset(skb) + skb->len - skb->data_len - offset;
     struct ports found;
     __u32 source, destination;
     if (skb->protocol == bpf_htons(ETH_P_IP)) {
@@ -240,7 +255,8 @@ INLINE enum direction look(struct sk_buff *skb, __u32 offset, int outgoing, __u6
         if (bpf_probe_read_kernel(&header, sizeof(header), at) || header.ip.protocol != IPPROTO_UDP)
             return NEITHER;
         __u32 length = (header.ip.version_ihl & 15) * 4;
-        if (header.ip.version_ihl >> 4 != 4 || header.ip.fragment & bpf_htons(0x1fff))
+        if (header.ip.version_ihl >> 4 != 4 || header.ip.fragment & bpf_htons(0x1fff) ||
+            space < length + UDP_HEADER_BYTES)
             return NEITHER;
         if (length == sizeof(header.ip))
             found = header.ports;
@@ -253,7 +269,8 @@ INLINE enum direction look(struct sk_buff *skb, __u32 offset, int outgoing, __u6
             struct ipv6 ip;
             struct ports ports;
         } header;
-        if (bpf_probe_read_kernel(&header, sizeof(header), at) || header.ip.next != IPPROTO_UDP)
+        if (space < sizeof(header.ip) + UDP_HEADER_BYTES ||
+            bpf_probe_read_kernel(&header, sizeof(header), at) || header.ip.next != IPPROTO_UDP)
             return NEITHER;
         found = header.ports;
         const __be32 *from = header.ip.source, *to = header.ip.destination;
@@ -280,12 +297,8 @@ INLINE int is_here(struct net_device *device) {
 SEC("tp_btf/netif_receive_skb")
 int received(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
-    __u64 client = 0, data = (__u64)skb->data, head = (__u64)skb->head;
-    if (!is_recording() || !is_here(skb->dev))
-        return 0;
-    // Keeps the subtraction 64 bits wide: the verifier rejects the 32-bit form.
-    asm volatile("%0 -= %1" : "+r"(data) : "r"(head));
-    if (look(skb, data, 0, &client) != REQUEST)
+    __u64 client = 0;
+    if (!is_recording() || !is_here(skb->dev) || look(skb, data_offset(skb), 0, &client) != REQUEST)
         return 0;
     // The number of datagrams that GRO merged: the kernel splits them again before most sockets.
     struct skb_shared_info *shared = (void *)(skb->head + skb->end);

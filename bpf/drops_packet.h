@@ -4,13 +4,13 @@
 
 #include "drops.h"
 
-// Not UDP over IP, not from or to the peer, or headers outside the linear part.
+// Not UDP over IP, or not from or to the peer.
 #define PACKET_OTHER 0
 #define PACKET_OURS 1
 // An IPv4 UDP fragment other than the first, which has no ports.
 #define PACKET_FRAGMENT 2
-// Ports not read: IPv6 with extension headers, or IPv4 with options and ports outside the linear
-// part.
+// Ports not read: IPv6 with extension headers, or ports outside the linear part. Drivers that
+// receive into pages (napi_gro_frags) may leave all of IP there while GRO is off.
 #define PACKET_UNPARSED 3
 // UDP over IP, neither port in `ports`.
 #define PACKET_UNASKED 4
@@ -136,9 +136,10 @@ INLINE int look4(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     struct {
         struct ipv4 ip;
         struct udp_ports ports;
-    } found;
+    } found = {};
     struct ipv4 *ip = &found.ip;
-    if (space < sizeof(found) || bpf_probe_read_kernel(&found, sizeof(found), at))
+    __u32 size = space < sizeof(found) ? sizeof(*ip) : sizeof(found);
+    if (space < sizeof(*ip) || bpf_probe_read_kernel(&found, size, at))
         return -1;
     __u32 length = (ip->version_ihl & 15) * 4;
     if (ip->version_ihl >> 4 != 4 || length < sizeof(*ip) || (ip->length && bpf_ntohs(ip->length) < length))
@@ -149,8 +150,8 @@ INLINE int look4(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
         return PACKET_OTHER;
     if (ip->fragment & bpf_htons(0x1fff))
         return PACKET_FRAGMENT;
-    if (length > sizeof(*ip) && (space < length + sizeof(found.ports) ||
-                                 bpf_probe_read_kernel(&found.ports, sizeof(found.ports), at + length)))
+    if (space < length + sizeof(found.ports) ||
+        (length > sizeof(*ip) && bpf_probe_read_kernel(&found.ports, sizeof(found.ports), at + length)))
         return PACKET_UNPARSED;
     packet->destination = (struct address){{0, 0, bpf_htonl(0xffff), ip->destination}};
     return judge(&found.ports, outgoing, packet);
@@ -161,9 +162,10 @@ INLINE int look6(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     struct {
         struct ipv6 ip;
         struct udp_ports ports;
-    } found;
+    } found = {};
     struct ipv6 *ip = &found.ip;
-    if (space < sizeof(found) || bpf_probe_read_kernel(&found, sizeof(found), at))
+    __u32 size = space < sizeof(found) ? sizeof(*ip) : sizeof(found);
+    if (space < sizeof(*ip) || bpf_probe_read_kernel(&found, size, at))
         return -1;
     if ((ip->version & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000))
         return -1;
@@ -180,6 +182,8 @@ INLINE int look6(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     default:
         return PACKET_OTHER;
     }
+    if (space < sizeof(found))
+        return PACKET_UNPARSED;
     __builtin_memcpy(&packet->destination, ip->destination, sizeof(packet->destination));
     return judge(&found.ports, outgoing, packet);
 }
@@ -195,13 +199,18 @@ INLINE __u32 data_offset(struct sk_buff *skb) {
 // `offset`: the known offset of the network header from `head`.
 INLINE int look_at(struct sk_buff *skb, __u32 offset, __u32 outgoing, struct packet *packet) {
     __u16 protocol = skb->protocol;
-    __u32 tail = data_offset(skb) + skb->len - skb->data_len;
+    __u32 space = data_offset(skb) + skb->len - skb->data_len - offset, header = 0;
     int what = -1;
-    if (protocol == bpf_htons(ETH_P_IP))
-        what = look4(skb->head + offset, tail - offset, outgoing, packet);
-    else if (protocol == bpf_htons(ETH_P_IPV6))
-        what = look6(skb->head + offset, tail - offset, outgoing, packet);
-    return what < 0 ? PACKET_OTHER : what;
+    if (protocol == bpf_htons(ETH_P_IP)) {
+        header = sizeof(struct ipv4);
+        what = look4(skb->head + offset, space, outgoing, packet);
+    } else if (protocol == bpf_htons(ETH_P_IPV6)) {
+        header = sizeof(struct ipv6);
+        what = look6(skb->head + offset, space, outgoing, packet);
+    }
+    if (what < 0)
+        return skb->data_len && space < header ? PACKET_UNPARSED : PACKET_OTHER;
+    return what;
 }
 
 // If NAT rewrote the packet, also compares the ports before NAT, which the conntrack entry has

@@ -21,6 +21,9 @@ struct sk_buff {
     struct net_device *dev;
     unsigned char *head;
     unsigned char *data;
+    unsigned int len;
+    // Bytes outside the linear part.
+    unsigned int data_len;
     __u16 network_header;
     __be16 protocol;
 } __attribute__((preserve_access_index));
@@ -112,7 +115,8 @@ INLINE void count(const struct client *client, int is_reply) {
     }
 }
 
-// `at`: the network header.
+// `at`: the network header. Packets whose headers are outside the linear part (pages of a driver
+// while GRO is off) are not counted: the memory behind the linear part may hold an earlier packet.
 INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) {
     struct client client = {};
     __be16 found[2];
@@ -141,7 +145,9 @@ INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) 
     } else {
         return;
     }
-    if (bpf_probe_read_kernel(found, sizeof(found), next))
+    const unsigned char *end =
+        BPF_CORE_READ(skb, data) + BPF_CORE_READ(skb, len) - BPF_CORE_READ(skb, data_len);
+    if (next + sizeof(found) > end || bpf_probe_read_kernel(found, sizeof(found), next))
         return;
     client.server = bpf_ntohs(far ? found[0] : found[1]);
     client.port = far ? found[1] : found[0];

@@ -10,6 +10,8 @@ const TUN_SET_INTERFACE: rustix::ioctl::Opcode = 0x4004_54ca;
 /// `IFF_TUN | IFF_NO_PI`, and `IFF_TAP | IFF_NO_PI`.
 const TUN: u16 = 0x1001;
 const TAP: u16 = 0x1002;
+/// `IFF_NAPI | IFF_NAPI_FRAGS`.
+const PAGES: u16 = 0x0030;
 /// Bytes of `struct ifreq`.
 const REQUEST_BYTES: usize = 40;
 
@@ -22,6 +24,12 @@ pub(crate) fn open_tun() -> io::Result<File> {
 /// Creates `tap0` in the same way.
 pub(crate) fn open_tap() -> io::Result<File> {
     open(b"tap0", TAP)
+}
+
+/// Creates `tap0` as a device that receives into pages: the linear part of a packet is the first
+/// buffer of a vectored write.
+pub(crate) fn open_tap_with_pages() -> io::Result<File> {
+    open(b"tap0", TAP | PAGES)
 }
 
 fn open(name: &[u8; 4], flags: u16) -> io::Result<File> {

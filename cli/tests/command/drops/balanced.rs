@@ -1,6 +1,6 @@
 //! Runs in which nothing is lost.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,8 @@ use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
 
 use super::scene::{ADDRESS, DropsTestLab, PORT, target, within};
 use crate::schema::conforms;
-use crate::support::{self, program};
+use crate::support::{self, program, skip};
+use crate::sys::open_tap_with_pages;
 
 #[test]
 fn every_transaction_of_a_run_is_accounted_for() {
@@ -161,6 +162,58 @@ fn ask(client: &UdpSocket, is_asked: &AtomicBool, answered: &AtomicU64) {
             answered.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Drivers that receive into pages leave the headers there while GRO is off.
+#[test]
+fn packets_whose_headers_are_in_pages_are_counted_at_the_socket() {
+    const TEST: &str = "packets_whose_headers_are_in_pages_are_counted_at_the_socket";
+    const SENT: u16 = 20;
+    let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
+    let mut tap = match scene.receiver().run(open_tap_with_pages).expect("the host runs") {
+        Ok(tap) => tap,
+        Err(error) => return skip(TEST, &format!("/dev/net/tun: {error}")),
+    };
+    let mac = scene.shell(
+        "ethtool -K tap0 gro off && ip address add 198.18.9.1/24 dev tap0 && ip link set tap0 up && \
+         ip neigh add 198.18.9.2 lladdr 02:00:00:00:00:02 dev tap0 && cat /sys/class/net/tap0/address",
+    );
+    let mac: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("hex")).collect();
+    let server = scene.socket(scene.receiver(), &format!("198.18.9.1:{PORT}"));
+    let found = scene.found(|| {
+        for id in 0..SENT {
+            let (ethernet, packet) = datagram(&mac, id);
+            let frame = [IoSlice::new(&ethernet), IoSlice::new(&packet)];
+            let written = tap.write_vectored(&frame).expect("it is received");
+            assert_eq!(written, ethernet.len() + packet.len());
+            server.recv(&mut [0; 100]).expect("it is delivered");
+        }
+    });
+    assert_eq!(found.unaccounted(), [], "{:#}", found.document);
+    let stages = found.document["requests"]["stages"].as_array().expect("stages");
+    let socket = stages.iter().find(|stage| stage["stage"] == "socket").expect("a stage");
+    assert_eq!((&socket["packets_in"], &socket["packets_out"]), (&SENT.into(), &SENT.into()));
+    let notes = found.document["notes"].to_string();
+    assert!(notes.contains(&format!("the ports of {SENT} packets could not be read")), "{notes}");
+}
+
+/// An Ethernet header, and an IPv4 packet with a datagram for the port without a checksum.
+fn datagram(mac: &[u8], id: u16) -> ([u8; 14], Vec<u8>) {
+    let mut ethernet = [0; 14];
+    ethernet[..6].copy_from_slice(mac);
+    ethernet[6..].copy_from_slice(&[2, 0, 0, 0, 0, 2, 8, 0]);
+    let mut packet = vec![0x45, 0, 0, 32];
+    packet.extend(id.to_be_bytes());
+    packet.extend([0, 0, 64, 17, 0, 0, 198, 18, 9, 2, 198, 18, 9, 1]);
+    let words = packet.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let checksum = !(sum % 0xffff) as u16;
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    for word in [4_000, PORT, 12, 0] {
+        packet.extend(word.to_be_bytes());
+    }
+    packet.extend([7; 4]);
+    (ethernet, packet)
 }
 
 fn judged(found: &super::scene::DropsOutput, load: &Value, wanted: u32) {

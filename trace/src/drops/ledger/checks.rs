@@ -82,7 +82,9 @@ fn seen_badly(evidence: &PacketEvidence) -> Vec<String> {
     }
     if seen.unparsed_packets > 0 {
         let packets = seen.unparsed_packets;
-        notes.push(format!("the ports of {packets} packets could not be read; they are in no number"));
+        notes.push(format!(
+            "the ports of {packets} packets could not be read on arrival, so only those that later points saw are counted"
+        ));
     }
     if seen.copies_packets > 0 {
         let copies = seen.copies_packets;

@@ -93,7 +93,7 @@ fn a_rule_of_netfilter_and_a_full_table_are_told_apart() {
     assert!(ledger.is_balanced());
     assert_eq!(ledger.lost(), 30);
 
-    // Rules drop in a function of their own, so the rest is connection tracking's.
+    // Rules drop in a function of their own, so connection tracking dropped the rest.
     evidence.seen.lost[0].packets = 18;
     evidence.seen.lost.push(lost(Request, "NETFILTER_DROP", "nft_do_chain", 12));
     let ledger = PacketAccounting::make(&evidence);
@@ -106,7 +106,7 @@ fn what_a_macvtap_takes_is_forwarded_and_what_its_queue_has_no_room_for_is_lost(
     let mut evidence = evidence([70, 10, 10], [10; 2]);
     evidence.seen.lost = vec![lost(Request, "FULL_RING", "tap_handle_frame", 40)];
     evidence.ports = [("eth0".to_owned(), "macvtap eth0 of web1 (7)".to_owned())].into();
-    // Five are of other ports.
+    // Five of these packets belong to other ports.
     evidence.grown = vec![grown("eth0", "rx_taken", CounterUse::MacvtapTaken, 25)];
     let ledger = PacketAccounting::make(&evidence);
     let (step, loss) = only(&ledger);
@@ -135,7 +135,7 @@ fn what_xdp_drops_before_there_is_a_socket_buffer_is_the_devices() {
     evidence.grown = vec![grown("eth0", "rx_queue_0_xdp_drops", CounterUse::XdpDropped, 103)];
     let ledger = PacketAccounting::make(&evidence);
     let (step, loss) = only(&ledger);
-    // Three were others'.
+    // Three of these packets belong to other ports.
     assert_eq!((step, loss.name.as_str(), loss.packets), (PathStep::Xdp, "xdp-drop", 100));
     assert_eq!((loss.exactness, ledger.lost()), (LossExactness::OfDevice, 100));
     assert!(loss.source.contains("100 of 103"), "{}", loss.source);
@@ -184,10 +184,10 @@ fn datagrams_that_are_not_read_yet_wait() {
     let ledger = PacketAccounting::make(&evidence);
     let entry = ledger.requests.entry(PathStep::Application).expect("an entry");
     assert_eq!((entry.waiting, &entry.unaccounted), (3, &Known::Value(0)));
-    // With an empty socket they would be missing.
+    // If the socket were empty, these datagrams would be missing.
     evidence.waiting.sockets_bytes = Some(0);
     assert_eq!(PacketAccounting::make(&evidence).requests.unaccounted(), 3);
-    // Those that waited before are read now.
+    // Later, the waiting datagrams are read.
     let mut later = evidence;
     later.waited.sockets_bytes = Some(3 * 768);
     later.seen.passed[0].packets = 4;
@@ -298,8 +298,8 @@ fn a_full_buffer_is_that_of_the_socket_that_counted_losses() {
     assert_eq!(place(&evidence).as_deref(), Some("udp 0.0.0.0:53 (named) ino 813 (7 of them) and 1 more"));
 }
 
-/// From Linux 6.18: a rule of nftables, a socket that nobody reads, a port without one, and a
-/// server that reads eight bytes.
+/// Captured on Linux 6.18: an nftables rule, a socket without a reader, a port without a socket,
+/// and a server that reads eight bytes of each request.
 #[test]
 fn the_books_of_captured_evidence_balance() {
     let evidence: PacketEvidence =
@@ -332,6 +332,17 @@ fn events_that_were_not_counted_make_a_number_a_sample() {
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!(only(&ledger).1.exactness, LossExactness::Sampled);
     assert!(ledger.notes[0].starts_with("3 events were not counted"));
+}
+
+#[test]
+fn packets_with_unreadable_ports_are_counted_where_later_points_saw_them() {
+    let mut evidence = evidence([40, 100, 100], [100; 2]);
+    assert!(!PacketAccounting::make(&evidence).is_balanced());
+    // Packets of other ports are among them.
+    evidence.seen.unparsed_packets = 70;
+    let ledger = PacketAccounting::make(&evidence);
+    assert!(ledger.is_balanced(), "{ledger:#?}");
+    assert_eq!(ledger.requests.packets_in(), Some(100));
 }
 
 #[test]

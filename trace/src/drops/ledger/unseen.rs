@@ -3,7 +3,8 @@
 //! Some kernels skip programs at tracepoints for a time, for example while a softirq interrupts
 //! certain tasks. Such a packet is seen neither arriving nor being dropped. But its socket counts
 //! drops (`sk_drops`, Linux 2.6.31), and reads are seen in the reader's call. Either proves that
-//! the packet passed all stages before the socket.
+//! the packet passed all stages before the socket. A packet whose ports could not be read on
+//! arrival has all later events.
 
 use super::divide::PlacedLoss;
 use super::evidence::{GrownCounter, PacketEvidence};
@@ -50,7 +51,7 @@ pub(super) fn completed(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) 
              counted as delivered"
         ));
     }
-    let proved = dropped.saturating_add(read);
+    let proved = dropped.saturating_add(read).saturating_add(evidence.seen.unparsed_packets);
     if proved > 0 {
         pass(&mut evidence, &fallen, proved);
         fallen.sort_by_key(|fallen| std::cmp::Reverse(fallen.loss.packets));
