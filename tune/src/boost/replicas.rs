@@ -108,6 +108,11 @@ pub enum ReplicaEvent {
         bound: Vec<SocketAddr>,
         after: Duration,
     },
+    /// The copies have the port of the old server, and not every copy waits for datagrams or answers
+    /// the probe yet.
+    SlowHandover {
+        after: Duration,
+    },
     /// The port was taken over, and the old server has ended.
     Replaced(ServerHandover),
     /// Other copies have taken the port over: copies that end are not restarted.

@@ -69,6 +69,13 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
             let seconds = after.as_secs();
             format!("After {seconds} s not every copy has {wanted}. Bound so far: {bound}. Still waiting.")
         }
+        ReplicaEvent::SlowHandover { after } => {
+            let seconds = after.as_secs();
+            format!(
+                "After {seconds} s every copy has the port, but not every copy waits for datagrams on it (or answers the \
+                 probe). The old server goes on. Still waiting; Ctrl-C ends the new copies."
+            )
+        }
         ReplicaEvent::Replaced(handover) => replaced(handover),
         ReplicaEvent::HandedOver => {
             "Another linerate boost replace has taken the port over: copies that end are not started again."

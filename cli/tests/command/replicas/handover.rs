@@ -53,6 +53,7 @@ fn a_server_that_never_asked_for_it_is_replaced_without_losing_a_request() {
     let options = ["--port", PORT, "--probe", "echo"];
     let said = host.refused_to("replace", &options, &["--silent"]);
     assert!(said.contains("does not answer on udp 0.0.0.0:5300: no valid reply"), "{said}");
+    assert!(said.contains("After 5 s every copy has the port, but not every copy waits"), "{said}");
     assert_eq!(host.copies(), [alone.id()]);
     let mut new = host.replace(&["--replicas", "2", "--drain", "0.1", "--probe", "echo"], &["--tcp"]);
     new.until(&format!("and process {} has ended", alone.id()));

@@ -388,8 +388,15 @@ impl ReplicaSet {
     fn report_slow_start(&mut self) {
         if self.phase == SetPhase::Starting && !self.is_slow && self.began.elapsed() >= SLOW_START {
             self.is_slow = true;
+            let groups = self.complete_groups();
+            let takeover = self.takeover.as_ref();
+            let has_port = takeover
+                .is_some_and(|takeover| takeover.addresses().all(|local| groups.contains_key(&local)));
             let bound = self.copies.iter().flat_map(|copy| copy.binds.bound()).collect();
-            self.events.push(ReplicaEvent::SlowStart { port: self.config.port, bound, after: SLOW_START });
+            self.events.push(match has_port {
+                true => ReplicaEvent::SlowHandover { after: SLOW_START },
+                false => ReplicaEvent::SlowStart { port: self.config.port, bound, after: SLOW_START },
+            });
         }
     }
 }

@@ -20,7 +20,7 @@ const BACKGROUND_PATIENCE: Duration = Duration::from_secs(2);
 
 impl ReplicaSet {
     /// The addresses for which every copy has a socket.
-    fn complete_groups(&self) -> BTreeMap<SocketAddr, GroupSockets> {
+    pub(super) fn complete_groups(&self) -> BTreeMap<SocketAddr, GroupSockets> {
         let mut groups: BTreeMap<SocketAddr, GroupSockets> = BTreeMap::new();
         for (copy, state) in (0..).zip(&self.copies) {
             for (cookie, local) in state.binds.shared() {
