@@ -1,4 +1,4 @@
-//! Both backends against services that know what they did.
+//! The accuracy of both backends, compared with the exact counters of reflectors.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command};
@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal};
 
 const PAYLOAD: usize = 100;
 
-/// Measurements of which the middle one counts: a machine with other work spoils some.
+/// Measurements per result. The tests use the median, because other work on the machine disturbs
+/// some measurements.
 const ATTEMPTS: usize = 9;
 
 struct Scene {
@@ -22,10 +23,10 @@ struct Scene {
     backend: GeneratorBackend,
 }
 
-/// A test that keeps a CPU busy would spoil the times of another.
+/// Held by each test, because a test that keeps a CPU busy disturbs the times of another.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Runs `test` once with each backend that there is.
+/// Runs `test` with each backend, each time in a new lab.
 fn with_each_backend(name: &str, test: impl Fn(&Scene)) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for backend in [GeneratorBackend::Socket, GeneratorBackend::Xdp] {
@@ -50,7 +51,7 @@ impl Scene {
             .backend(self.backend)
     }
 
-    /// None where there is no such backend, which is said.
+    /// `None`, after a SKIP message, if the process lacks the privilege for XDP.
     fn start(&self, test: &str, builder: GeneratorBuilder) -> Option<Box<dyn Generator>> {
         match self.lab.senders()[0].run(|| builder.start()).unwrap() {
             Ok(generator) => Some(generator),
@@ -67,15 +68,15 @@ impl Scene {
     }
 }
 
-/// One for the generator and one for the service, so that neither waits for the other.
+/// A CPU for the generator and a CPU for the service, so that neither waits for the other.
 fn two_cpus() -> Option<(u32, usize)> {
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
     Some((u32::try_from(cpus.next()?).ok()?, cpus.next()?))
 }
 
-/// Keeps CPUs from going idle, behind everything else that would run there: how long one takes to wake, and how warm its
-/// caches then are, depends on how long it was idle, and so on the delay that is to be told from it.
+/// Keeps CPUs from going idle, with loops at the lowest priority (SCHED_IDLE). The wake-up time of
+/// a CPU and its cache misses depend on how long it was idle, and so on the delay to be measured.
 struct Awake(Vec<Child>);
 
 impl Awake {
@@ -93,14 +94,14 @@ impl Awake {
 impl Drop for Awake {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // `timeout` passes it on to the shell.
+            // `timeout` passes the signal on to the shell.
             let ended = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
             ended.and_then(|()| child.wait().map(drop).map_err(|_| rustix::io::Errno::CHILD)).unwrap();
         }
     }
 }
 
-/// With time for what a service holds back.
+/// A slot with a drain time for replies that the service delays.
 fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
     LoadSlot { drain: Duration::from_secs(3), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
 }
@@ -109,7 +110,7 @@ fn rate(per_second: f64) -> PacingMode {
     PacingMode::Rate { per_second }
 }
 
-/// The accounts of both sides, request for request.
+/// Checks that the counters of the generator and of the service agree exactly.
 fn assert_agree(outcome: &SlotOutcome, account: &ReflectorAccount) {
     let lost_on_the_way = outcome.self_watch.refused_by_link + account.overflowed;
     assert_eq!(outcome.sent, account.received + lost_on_the_way, "{outcome:?}\n{account:?}");
@@ -164,7 +165,8 @@ fn a_known_delay_is_what_latency_grows_by() {
                 let truth = service.stop().held_ns(0.5).unwrap();
                 seen.push((outcome.latency_ns.median().unwrap() as f64, truth as f64));
             }
-            // The floor is what is not the service's: wire, stacks, and the tick by which requests leave late.
+            // The latency floor is not caused by the service: wire, network stacks, and the timer
+            // tick by which requests leave late.
             let floor = seen[0].0 - seen[0].1;
             for ((latency, truth), errors) in seen[1..].iter().zip(&mut errors) {
                 errors.push((latency - floor - truth) / (5_000.0 + 0.05 * truth));
@@ -177,7 +179,7 @@ fn a_known_delay_is_what_latency_grows_by() {
     });
 }
 
-/// The latency, ns, that the schedule and the freezes alone make of the quantile.
+/// The quantile of the latency, in ns, that follows from the schedule and the freezes alone.
 fn expected(outcome: &SlotOutcome, frozen: &[FrozenSpan], quantile: f64) -> f64 {
     let interval_ns = outcome.duration.as_nanos() as f64 / outcome.sent as f64;
     let waits = (0..outcome.sent).map(|number| {
@@ -220,7 +222,8 @@ fn a_freeze_is_not_omitted() {
             assert!(middle.abs() <= 1.0, "{:?}: {errors:?} of what is allowed", scene.backend);
         }
 
-        // What a tool that waits for its answer before it asks again would claim: one request meets each freeze.
+        // The result of a closed-loop tool, which waits for each reply before the next request:
+        // only one request meets each freeze.
         let service = freezing();
         let Some(mut generator) = scene.generator(test, &service, 1) else { return };
         let closed = generator.run(&slot(PacingMode::Window { outstanding: 1 }, 2_000)).unwrap();

@@ -1,4 +1,5 @@
-//! Sending and receiving allocate nothing a request. The only test of its program, so that nothing else allocates.
+//! Sending and receiving do not allocate memory per request. This is the only test of its binary,
+//! so no other test allocates.
 
 mod sys;
 
@@ -42,19 +43,20 @@ fn longer_slots_allocate_no_more(address: SocketAddr, workload: LoadWorkload) {
         let outcome = generator.run(slot).unwrap();
         (Counting::allocations() - before, outcome.sent)
     };
-    // As many intervals in a short slot as in a long one.
+    // A short slot and a long slot have the same number of intervals.
     let parts = |slot: LoadSlot| LoadSlot { interval: Some(slot.duration / 5), ..slot };
     for slot in [
         |time| LoadSlot::rate(10_000.0, time),
         |time| LoadSlot::window(2, time),
         |time| LoadSlot::new(PacingMode::Flood, time),
     ] {
-        // The first slot is let to warm up.
+        // The first slot is the warm-up.
         count(&parts(slot(Duration::from_millis(50))));
         let (few, sent_few) = count(&parts(slot(Duration::from_millis(100))));
         let (more, sent_more) = count(&parts(slot(Duration::from_millis(600))));
         assert!(sent_more > sent_few);
-        // Channels allocate a place for whoever waits at them, which is up to chance, but not a thousand times.
+        // A channel may allocate an entry for a waiting thread. The number of such waits varies,
+        // but is far below a thousand.
         assert!(more <= few + 24, "{few} for {sent_few} requests, {more} for {sent_more}");
     }
 }

@@ -1,4 +1,4 @@
-//! Exchanges over sockets, against services on loopback whose faults are known.
+//! Exchanges over sockets, against services on loopback with known faults.
 
 mod service;
 
@@ -38,7 +38,7 @@ fn queries_are_matched_and_faults_counted() {
             if number % 10 == 1 {
                 account.dropped += 1;
             } else if number % 10 == 2 {
-                // A query is no response.
+                // Without the QR bit, the message is not a response.
                 account.corrupted += 1;
                 query[2] &= 0x7f;
                 socket.send_to(query, source).unwrap();
@@ -59,7 +59,8 @@ fn queries_are_matched_and_faults_counted() {
         let exchange = dns::from_text(queries, "queries", &dns::DnsQueryOptions::default()).unwrap();
         let outcome = generator(service.address, exchange, 3).run(&slot(mode, 500)).unwrap();
         let account = service.stop();
-        // On a busy machine the service's buffer may overflow; what it took is accounted for exactly.
+        // On a busy machine, the service's receive buffer may overflow. The requests that it
+        // received are counted exactly.
         let overflowed = outcome.sent - account.received;
         assert_eq!(outcome.answered, account.answered);
         assert_eq!(outcome.lost, account.dropped + account.corrupted + overflowed);
@@ -91,7 +92,8 @@ fn truncated_replies_are_counted_by_code() {
 #[test]
 fn an_echo_too_short_for_the_header_is_matched() {
     for payload_bytes in [0, 1, 2, 5, 8, 18, 39] {
-        // Every 10th is lost, and of every 10th the last byte comes back changed; none has one to change if it is a tag.
+        // The service drops one of 10 requests, except empty ones. It damages the last byte of
+        // another one of 10 if that byte does not belong to the tag.
         let service = Service::start(move |socket, request, source, account| {
             assert_eq!(request.len(), payload_bytes);
             if account.received % 10 == 1 && payload_bytes > 0 {
@@ -111,10 +113,10 @@ fn an_echo_too_short_for_the_header_is_matched() {
         let mut generator = builder.start_socket().unwrap();
         let described = generator.describe();
         assert_eq!((described.workload.as_str(), described.payload_bytes), ("echo", payload_bytes));
-        // Few enough for a tag of one byte.
+        // At this rate, a tag of one byte identifies every outstanding request.
         let outcome = generator.run(&slot(PacingMode::Rate { per_second: 1_000.0 }, 300)).unwrap();
         let account = service.stop();
-        // On a busy machine fewer leave in time.
+        // On a busy machine, the generator sends fewer requests in time.
         assert_eq!((outcome.sent, outcome.answered), (account.received, account.answered), "{outcome:?}");
         assert!(outcome.answered > 0, "{payload_bytes}");
         assert_eq!((outcome.corrupt, outcome.unsolicited), (account.corrupted, 0), "{payload_bytes}");
@@ -123,7 +125,8 @@ fn an_echo_too_short_for_the_header_is_matched() {
 
 #[test]
 fn replies_of_an_earlier_slot_or_of_nobody_do_not_answer() {
-    // Holds all requests back in the first slot; in the second it sends one of them with each reply, and a forged one.
+    // The service answers nothing in the first slot. In the second slot, it adds two datagrams to
+    // each reply: a request held from the first slot, and a reply with a forged tag.
     let holds = Arc::new(AtomicBool::new(true));
     let holding = Arc::clone(&holds);
     let mut held: VecDeque<Vec<u8>> = VecDeque::new();
@@ -178,7 +181,7 @@ fn md5(parts: &[&[u8]]) -> [u8; 16] {
     hash.finalize().into()
 }
 
-/// The value of an attribute.
+/// The value of the first RADIUS attribute with the type `wanted`.
 fn attribute(packet: &[u8], wanted: u8) -> Option<&[u8]> {
     let mut rest = packet.get(20..)?;
     while let [kind, length, ..] = *rest {
@@ -191,7 +194,8 @@ fn attribute(packet: &[u8], wanted: u8) -> Option<&[u8]> {
     None
 }
 
-/// Accepts whoever has a password of fewer than 16 bytes that is right.
+/// A RADIUS server that accepts the password `arctangent` and rejects other passwords of up to 16
+/// bytes. Every 10th reply has a wrong authenticator.
 fn radius_service() -> Service {
     Service::start(|socket, request, source, account| {
         let hidden = attribute(request, 2).unwrap();
@@ -205,7 +209,7 @@ fn radius_service() -> Service {
         reply.extend_from_slice(&attributes);
         if account.received % 10 == 0 {
             account.corrupted += 1;
-            // As if it did not know the secret.
+            // A wrong authenticator, as if the server had another secret.
             reply[7] ^= 1;
         } else {
             account.answered += 1;

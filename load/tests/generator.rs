@@ -47,7 +47,7 @@ fn an_echo_is_fully_answered() {
         }
         sent += outcome.sent;
     }
-    // A thread that is held up at the end of a slot by a busy machine gives the rest up.
+    // On a busy machine, a thread that is late at the end of a slot drops the rest of its schedule.
     assert!(whole > 0, "the whole schedule is sent");
     drop(generator);
     assert_eq!(service.stop().received, sent);
@@ -67,7 +67,7 @@ fn faults_are_reported_exactly() {
 
 #[test]
 fn swapped_replies_are_reordered_and_answered() {
-    // Of one flow, or a swap would be between flows and nothing out of order.
+    // One flow, because a swap between two flows would reorder neither.
     let mut held: Option<Vec<u8>> = None;
     let mut swapped = 0u64;
     let count = Arc::new(std::sync::atomic::AtomicU64::new(0));
@@ -103,7 +103,7 @@ fn a_frozen_service_shows_in_every_latency_it_caused() {
     let service = Service::start(move |socket, request, source, account| {
         if account.received == 300 && !frozen {
             frozen = true;
-            // The fault under test, not a wait for something.
+            // This sleep is the fault under test.
             std::thread::sleep(Duration::from_millis(100));
         }
         socket.send_to(request, source).unwrap();
@@ -111,8 +111,9 @@ fn a_frozen_service_shows_in_every_latency_it_caused() {
     let outcome = generator(&service, 4, 1).run(&slot(rate(2_000.0), 500)).unwrap();
     assert_balanced(&outcome);
     assert_eq!(outcome.lost, 0);
-    // While it froze, 200 of the 1000 requests were meant to be sent; half of them waited over 50 ms. A generator
-    // that waits for answers, or counts from the real send time, would show one.
+    // During the freeze, 200 of the 1000 requests were due, and half of them waited for more than
+    // 50 ms. A generator that waits for replies, or measures from the actual send time, would show
+    // one slow request.
     assert!(outcome.latency_ns.quantile(0.92).unwrap() > 40_000_000, "{outcome:?}");
     assert!(outcome.latency_ns.max().unwrap() >= 90_000_000);
 }
@@ -131,7 +132,8 @@ fn nobody_listening_is_told_and_ends_well() {
 
 #[test]
 fn a_window_does_not_stall_on_loss() {
-    // Every other request is lost: without places given back, two flows of 4 would stop after 8 losses.
+    // Every second request is lost. If lost requests kept their places, two flows with a window of
+    // 4 would stop after 8 losses.
     let service = Service::start(|socket, request, source, account| {
         if account.received % 2 == 0 {
             socket.send_to(request, source).unwrap();
@@ -154,7 +156,8 @@ fn an_answer_after_its_place_was_given_back_still_counts() {
     let mut held: Vec<Vec<u8>> = Vec::new();
     let service = Service::start(move |socket, request, source, _| {
         held.push(request.to_vec());
-        // Five behind: longer than the timeout, as the window is two.
+        // The service answers each request five requests later. With a window of two, that is later
+        // than the timeout.
         if held.len() > 5 {
             socket.send_to(&held.remove(0), source).unwrap();
         }
@@ -247,7 +250,7 @@ fn many_flows_are_ready_in_time_and_share_evenly() {
 
 #[test]
 fn a_search_runs_on_sockets() {
-    // A service that answers every request but every 10th: no rate holds at 0.1 % loss, many do at 20 %.
+    // A service that drops every 10th request: no rate meets 0.1 % loss, but many rates meet 20 %.
     let service = Service::start(|socket, request, source, account| {
         if account.received % 10 != 3 {
             socket.send_to(request, source).unwrap();
@@ -336,7 +339,8 @@ fn bad_input_is_one_clear_line_and_sends_nothing() {
 fn a_payload_over_the_mtu_is_refused_unfragmented() {
     const NAME: &str = "a_payload_over_the_mtu_is_refused_unfragmented";
     if std::env::var_os("LINERATE_TEST_SMALL_MTU").is_none() {
-        // The loopback takes everything, so this test runs itself again where it has the MTU of an Ethernet.
+        // The loopback MTU is too large, so this test runs itself again in a network namespace with
+        // a loopback MTU of 1500.
         let script = "ip link set lo mtu 1500 up && exec \"$0\" --exact \"$1\" --nocapture";
         let again = Command::new("unshare")
             .args(["--map-root-user", "--net", "sh", "-c", script])
@@ -373,7 +377,7 @@ fn a_payload_over_the_mtu_is_refused_unfragmented() {
 
 #[test]
 fn a_named_destination_is_allowed() {
-    // Nothing is sent: the generator is only made.
+    // The generator starts but sends nothing.
     let address = "192.0.2.1".parse::<std::net::IpAddr>().unwrap();
     let made = GeneratorBuilder::default().targets(vec![(address, 9).into()]).allow(address).start_socket();
     match made {

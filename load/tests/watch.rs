@@ -1,4 +1,4 @@
-//! Slots interval by interval, floods, exchanges and common starts, against services on loopback.
+//! Intervals, floods, exchanges and simultaneous starts, against services on loopback.
 
 mod service;
 
@@ -13,7 +13,8 @@ use linerate_load::{
 };
 use service::{Service, cancel_after};
 
-/// Answers NTP requests, every 10th not at all and every 7th with stratum 0.
+/// An NTP server that drops every 10th request and answers every 7th with stratum 0
+/// (kiss-o'-death).
 fn ntp_service() -> Service {
     Service::start(|socket, request, source, account| {
         if account.received % 10 == 0 {
@@ -70,7 +71,7 @@ fn intervals_add_up_and_are_told_while_the_slot_runs() {
         assert!((outcome.intervals[4].seconds - 0.05).abs() < 1e-9);
         assert!((outcome.intervals[4].begins_seconds - 0.4).abs() < 1e-9);
         assert!(outcome.intervals.iter().any(|interval| interval.latency_ns.p50.is_some()));
-        // A thread that is held up at the end of a slot does not send all of it.
+        // A thread that is late at the end of a slot does not send its whole schedule.
         if outcome.requested_per_second.is_some() && outcome.sent == 1_800 {
             assert!(
                 outcome.intervals[..4].iter().all(|interval| interval.sent == 400),

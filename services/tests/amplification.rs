@@ -1,6 +1,7 @@
-//! How much a forger of source addresses gets out of the servers: bytes of answer for a byte of request, over generated requests.
+//! Amplification: the reply bytes per request byte that a sender with forged source addresses can
+//! cause, over generated requests.
 //!
-//! The factors are those of the table in docs/serve.md.
+//! The table in docs/serve.md lists these factors.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -15,7 +16,7 @@ use md5::Md5;
 
 const REQUESTS: usize = 200_000;
 
-/// What was answered of the requests.
+/// The answered requests, and the largest amplification factor.
 #[derive(Default)]
 struct AmplificationStats {
     answered: usize,
@@ -31,7 +32,8 @@ impl AmplificationStats {
     }
 }
 
-/// Bytes that start as `starts` do and have `length` bytes in half of the cases, else any up to 100, and any start in a fifth.
+/// Random bytes. Half of the results have `length` bytes, the others fewer than 100. Four of five
+/// begin with a byte of `starts`.
 fn anything(random: &mut fastrand::Rng, starts: &[u8], length: usize) -> Vec<u8> {
     let mut bytes = vec![0; if random.bool() { length } else { random.usize(0..100) }];
     random.fill(&mut bytes);
@@ -48,7 +50,8 @@ fn ntp_never_says_more_than_it_is_told() {
     let (mut account, mut reply) = (AmplificationStats::default(), [0; 2048]);
     let source = IpAddr::from([192, 0, 2, 1]);
     for _ in 0..REQUESTS {
-        // Clients of all versions, control, private, broadcast, answers.
+        // Client requests of versions 1 to 4, control and private messages (modes 6 and 7),
+        // broadcasts, and server replies.
         let request = anything(
             &mut random,
             &[0x0b, 0x13, 0x1b, 0x23, 0x16, 0x17, 0x1e, 0x25, 0x24, 0xe3],
@@ -73,7 +76,7 @@ fn radius_says_nothing_to_who_does_not_know_the_secret() {
     let mut account = AmplificationStats::default();
     for number in 0..REQUESTS / 5 {
         let forged = forged(&mut random);
-        // From a client, and from an unknown source.
+        // Three of four requests come from a configured client, the others from an unknown source.
         let source = SocketAddr::from(([192, 0, 2 + u8::from(number % 4 == 0), 1], 2000));
         let (_, length) = worker.answer_at(&forged, source, Instant::now(), &mut reply);
         account.add(&forged, length);
@@ -81,7 +84,7 @@ fn radius_says_nothing_to_who_does_not_know_the_secret() {
     let counts = radius.counts();
     println!("radius: {} of {} answered; {counts}", account.answered, REQUESTS / 5);
     assert_eq!(account.answered, 0);
-    // All reasons for silence were tried, so the forgeries came as far as forgeries can.
+    // Every reason for silence occurred, so the forged requests reached every check.
     for reason in [
         RequestOutcome::Malformed,
         RequestOutcome::WrongType,
@@ -110,10 +113,11 @@ fn query(number: usize) -> Vec<u8> {
     query
 }
 
-/// Queries of a flood: enough for all that is limited, few enough for a busy machine.
+/// Queries per flood: enough to reach every limit, and few enough for a busy machine.
 const FLOOD: usize = 10_000;
 
-/// What a flood of such queries for `names` names has sent to the network it is forged in the name of.
+/// Sends a flood of queries for `names` names, with sources in one network. Returns its duration in
+/// seconds and its statistics.
 fn flooded(limit: Option<DnsRateLimit>, names: usize) -> (f64, FloodStats) {
     let text = format!("\"{}\" ", "x".repeat(250)).repeat(4);
     let zone: String = (0..names).map(|name| format!("t{name} 60 IN TXT {text}\n")).collect();
@@ -159,15 +163,16 @@ fn dns_gives_forgers_little_more_than_they_send() {
             limited.factor()
         );
         assert!(open.factor() > 20.0, "{}", open.factor());
-        // What may come on top does so by the second, and there is one to begin with.
+        // The limit allows a surplus of bytes per second, and the bucket is full at first.
         let surplus = f64::from(limit.surplus_bytes) * (seconds + 1.0);
         assert!(limited.sent as f64 <= limited.asked as f64 + surplus, "{}", limited.factor());
-        // Real clients are told to come by TCP.
+        // Truncated replies make real clients repeat their queries over TCP.
         assert!(limited.cut > FLOOD / 3, "{} cut", limited.cut);
     }
 }
 
-/// A packet that is right but for the secret: well-formed attributes, signed with another or not at all, sometimes garbled.
+/// A packet with well-formed attributes, signed with a wrong secret or not at all, and sometimes
+/// with a damaged byte.
 fn forged(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut packet =
         vec![*random.choice(&[1, 1, 1, 4, 4, 12, 12, 2, 3, 5, 11]).unwrap_or(&1), random.u8(..), 0, 0];
@@ -187,7 +192,8 @@ fn forged(random: &mut fastrand::Rng) -> Vec<u8> {
     let length = (packet.len() as u16).to_be_bytes();
     packet[2..4].copy_from_slice(&length);
     radius::sign(&mut packet, signature, b"another secret", authenticator);
-    // Signing replaces the header's authenticator by a digest. In a request it is what was signed with.
+    // Signing replaces the header's authenticator by a digest, as in a reply. A request contains
+    // the authenticator itself.
     packet[4..20].copy_from_slice(&authenticator);
     if random.u8(..) < 50 {
         let at = random.usize(0..packet.len());

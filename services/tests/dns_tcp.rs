@@ -1,4 +1,4 @@
-//! DNS over TCP, asked by sockets.
+//! The DNS server over TCP, queried through sockets.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -49,7 +49,7 @@ fn answer(stream: &mut TcpStream) -> Vec<u8> {
     message
 }
 
-/// Whether the other side has closed.
+/// Whether the server has closed the connection.
 fn ended(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0]) {
         Ok(0) => true,
@@ -90,7 +90,8 @@ fn a_client_that_takes_nothing_is_not_read_from_for_ever() {
     let (server, _served) = server(|_| {}, true);
     let mut stream = connect(&server);
     stream.set_write_timeout(Some(Duration::from_secs(2))).expect("a timeout");
-    // 40 kB of answer for 36 bytes of query: without a limit the server would hold gigabytes.
+    // Each query of 36 bytes has an answer of more than 40 kB. Without a limit, the server would
+    // buffer gigabytes.
     let many: Vec<u8> = (0..1_000).flat_map(|id| query(id, "big.example.test", 16)).collect();
     let mut stuck = false;
     for _ in 0..2_000 {
@@ -100,7 +101,7 @@ fn a_client_that_takes_nothing_is_not_read_from_for_ever() {
         }
     }
     assert!(stuck, "all was read");
-    // Another is served meanwhile.
+    // The server still answers another client.
     let mut other = connect(&server);
     other.write_all(&query(9, "ns.example.test", 1)).expect("a query");
     assert_eq!(answer(&mut other)[1], 9);

@@ -1,4 +1,5 @@
-//! Two of our servers, made to talk to each other by a datagram whose source is forged: in a lab, at the other's address.
+//! Reply loops: datagrams with a forged source make two linerate servers in a lab answer each
+//! other. The conversation must end after a few datagrams.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
@@ -20,18 +21,19 @@ use linerate_services::radius::{RadiusServer, UserDatabase};
 use md5::Md5;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Datagrams that show that all before them was read.
+/// Datagrams that mark the end of earlier ones: when they are counted, all earlier datagrams are,
+/// too.
 const MARKS: u64 = 50;
-/// Most that a server may get of a conversation that dies.
+/// The most datagrams that a server may receive in a conversation that ends.
 const FEW: u64 = 4;
 
 struct ServerPair {
-    /// Near the forger, and far from him.
+    /// The server on the forger's host. `far` is on the other host.
     near: RunningServer,
     far: RunningServer,
 }
 
-/// A server on each host of a lab, as `service` makes them.
+/// Starts a server with `service` on each host of a lab.
 fn pair<S: Service + 'static>(
     lab: &Lab,
     ports: [u16; 2],
@@ -40,7 +42,7 @@ fn pair<S: Service + 'static>(
     pair_with(lab, Backend::Mmsg { batch: 64 }, ports, service.clone(), service)
 }
 
-/// The same with a service for each and a way to call the kernel.
+/// Like [`pair`], with a service per host and a backend.
 fn pair_with<N: Service + 'static, F: Service + 'static>(
     lab: &Lab,
     backend: Backend,
@@ -58,7 +60,7 @@ fn pair_with<N: Service + 'static, F: Service + 'static>(
     ServerPair { near, far: lab.receiver().run(start).expect("a host") }
 }
 
-/// Sends `payload` to the far server as if the near one had sent it.
+/// Sends `payload` to the far server, with the near server's address as the source.
 fn forge(lab: &Lab, pair: &ServerPair, payload: &[u8]) {
     let (SocketAddr::V4(from), SocketAddr::V4(to)) = (pair.near.local_addr(), pair.far.local_addr()) else {
         panic!("IPv4 addresses were asked for");
@@ -74,9 +76,10 @@ fn forge(lab: &Lab, pair: &ServerPair, payload: &[u8]) {
         .expect("a host");
 }
 
-/// How much each server got, once both have read all there was.
+/// The number of datagrams that each server received, after both have read all of them.
 fn settled(lab: &Lab, pair: &ServerPair) -> [u64; 2] {
-    // The far one first: what it sends to the near one is there before the marks are.
+    // The far server first, so that the datagrams that it sends to the near server arrive before
+    // the marks.
     for running in [&pair.far, &pair.near, &pair.far, &pair.near] {
         let (before, to) = (running.total().received, running.local_addr());
         lab.senders()[0]
@@ -108,7 +111,7 @@ fn dies<S: Service + 'static>(
     dies_between(what, lab, &pair(lab, ports, service), payload);
 }
 
-/// Two datagrams are forged, of which a server would have to remember both to notice that they come back.
+/// Forges two different datagrams. A server would have to remember both to detect that they return.
 fn dies_between(what: &str, lab: &Lab, pair: &ServerPair, payload: &[u8]) {
     let mut other = payload.to_vec();
     forge(lab, pair, payload);
@@ -121,18 +124,19 @@ fn dies_between(what: &str, lab: &Lab, pair: &ServerPair, payload: &[u8]) {
     assert!(got[1] > 0, "{what}: the forgery arrived");
 }
 
-/// The echo as `serve echo` makes it, at a port that clients might have, too.
+/// The echo service of `linerate serve echo`, with its own port 7007, which a client might use,
+/// too.
 fn guarded(any: bool) -> GuardedService<RequestEcho> {
     GuardedService::new(RequestEcho::new(any, Arc::default()), Vec::new(), Arc::new(AtomicU16::new(7007)))
 }
 
-/// A payload that begins so and has the length of a request.
+/// A payload that begins with `start` and has at least the length of a request.
 fn headed(start: [u8; 4]) -> Vec<u8> {
     [&start[..], &[0; HEADER_BYTES]].concat()
 }
 
-/// An echo does not go on with another, nor with one that returns everything as it is, whoever was asked first, by
-/// whatever was forged, as often as it was.
+/// A conversation of two echo servers ends, and so does one with a plain echo server, which returns
+/// every datagram unchanged. Tests each forged payload, and the plain server on either host.
 fn echoes_end(lab: &Lab, backend: Backend) {
     for payload in [headed(REQUEST), headed(REPLY), b"hello".to_vec()] {
         let what = format!("echo, {}, {:?}", backend_name(backend), &payload[..4]);
@@ -145,7 +149,8 @@ fn echoes_end(lab: &Lab, backend: Backend) {
         let plain = pair_with(lab, backend, [7007, 7008], || guarded(false), || Echo);
         dies_between(&format!("{what}, one that returns everything far"), lab, &plain, &payload);
     }
-    // What anybody may ask is kept apart by ports, and replies are known even so.
+    // Servers that echo any payload refuse each other because of their ports. They recognize
+    // replies with a header even from other ports.
     dies_at(lab, backend, [7007, 7007], b"hello");
     dies_at(lab, backend, [7, 7007], b"hello");
     dies_at(lab, backend, [7007, 7008], &headed(REQUEST));
@@ -170,7 +175,7 @@ fn a_conversation_of_servers_dies_at_once() {
             return;
         }
     };
-    // What it looks like when nobody takes care: two plain echoes never end.
+    // For comparison: two plain echo servers answer each other forever.
     let careless = pair(&lab, [7, 7], || Echo);
     forge(&lab, &careless, b"hello");
     await_more(&careless.far, 1_000);
@@ -196,7 +201,7 @@ fn a_conversation_of_servers_dies_at_once() {
     let file = "[[client]]\nnetwork = \"198.18.0.0/15\"\nsecret = \"s\"\n";
     let users = Arc::new(UserDatabase::parse(file, Path::new("users")).expect("a file of users"));
     let radius = RadiusServer::new(users);
-    // Even one who knows the secret gets no conversation going.
+    // Even a forger who knows the secret cannot start a conversation.
     let mut request = [&[12, 1, 0, 38][..], &[0; 16], &[80, 18], &[0; 16]].concat();
     let mac = Hmac::<Md5>::new_from_slice(b"s").expect("any key").chain_update(&request).finalize();
     request[22..].copy_from_slice(&mac.into_bytes());

@@ -1,8 +1,9 @@
 //! Fixture hosts with known faults.
 //!
-//! A [`Fixture`] has the files that the kernel shows in `/proc` and `/sys`, and below `/calls` its answers to netlink and
-//! ioctl requests. The hosts are text archives in `testkit/fixtures`, in the format of [`archive`]; [`many`] multiplies the
-//! CPUs, interfaces and queues of one of them. Nothing here shares code with the parsers of linerate.
+//! A [`Fixture`] has the files that the kernel shows in `/proc` and `/sys`, and below `/calls` its
+//! answers to netlink and ioctl requests. The hosts are text archives in `testkit/fixtures`, in the
+//! format of [`archive`]; [`many`] multiplies the CPUs, interfaces and queues of one of them.
+//! Nothing here shares code with the parsers of linerate.
 
 pub mod archive;
 mod many;
@@ -71,8 +72,8 @@ pub fn fixture(name: &str) -> Option<Fixture> {
     HOSTS.iter().find(|(known, _)| *known == name).map(|(name, text)| load(name, text))
 }
 
-/// Quiet virtual machines of several shapes without a UDP service, on which `virtio_net` placed its queues by itself
-/// (`virtnet_set_affinity`, drivers/net/virtio_net.c, Linux 6.1).
+/// Quiet virtual machines of several shapes without a UDP service, on which `virtio_net` placed its
+/// queues by itself (`virtnet_set_affinity`, drivers/net/virtio_net.c, Linux 6.1).
 #[must_use]
 pub fn healthy_guests() -> Vec<Fixture> {
     HEALTHY_GUESTS.iter().map(|(name, text)| load(name, text)).collect()

@@ -1,4 +1,4 @@
-//! What packets take, counted while they come.
+//! CPU time of packets, measured while they arrive.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,16 +19,16 @@ use linerate_trace::cost::calibrate::calibrate;
 use linerate_trace::cost::{CostOptions, CostReport, CostSession, CostVictim, CpuCost};
 use rustix::thread::{CpuSet as Mask, gettid, sched_getaffinity, sched_setaffinity};
 
-/// Said by the process that is killed while it looks.
+/// Printed by the process that is killed while it observes.
 const LOOKING: &str = "looking";
 
-/// All of these take the machine's CPUs.
+/// One test at a time, because each uses the machine's CPUs.
 fn machine() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is looked at for a second, or none where that is not allowed here.
+/// Observes for a second. `None`, after printing SKIP, if that is not permitted here.
 fn observed(test: &str, cpus: Option<CpuSet>) -> Option<CostReport> {
     let asked = CostOptions { duration: Duration::from_secs(1), cpus };
     match CostReport::observe(&Host::live(), &asked, &|| false) {
@@ -52,7 +52,7 @@ fn usable() -> Vec<u32> {
     (0..Mask::MAX_CPU).filter(|cpu| mask.is_set(*cpu)).map(|cpu| cpu as u32).collect()
 }
 
-/// Threads that are stopped with this.
+/// Threads that end when this is dropped.
 struct Threads {
     stop: Arc<AtomicBool>,
     running: Vec<JoinHandle<()>>,
@@ -63,7 +63,7 @@ impl Threads {
         Self { stop: Arc::default(), running: Vec::new() }
     }
 
-    /// A thread on a CPU that does nothing but that, again and again; its number.
+    /// Starts a thread that repeats `work` on a CPU, and returns its id.
     fn start(&mut self, cpu: u32, mut work: impl FnMut() + Send + 'static) -> u32 {
         let (stop, (told, tell)) = (Arc::clone(&self.stop), mpsc::channel());
         self.running.push(thread::spawn(move || {
@@ -90,7 +90,8 @@ impl Drop for Threads {
     }
 }
 
-/// A lab whose receiver has its packets processed on this CPU (RPS), and a socket there that sends to nobody's port.
+/// A lab whose receiver processes packets on this CPU (RPS), and a sender's socket, connected to a
+/// port without a listener.
 fn lab_of_packets_on(cpu: u32) -> Result<(Lab, UdpSocket), String> {
     let lab = Lab::builder().queues(1).start().map_err(|error| error.to_string())?;
     let sys = lab.receiver().sys_path().map_err(|error| error.to_string())?;
@@ -120,7 +121,7 @@ fn the_parts_of_a_cpus_time_are_all_of_it() {
     assert_eq!(cost.cpus.len(), thread::available_parallelism().map_or(1, usize::from).max(cost.cpus.len()));
     assert_balanced(&cost);
     assert!(cost.seconds >= 1.0, "{}", cost.seconds);
-    // What each thread had is counted apart from what all had.
+    // The time of each thread is counted separately from the time of all threads.
     let threads: u64 = cost.victims.iter().map(CostVictim::had_ns).sum();
     let all = cost.all_cpus();
     assert!(threads <= all.tasks_ns + all.elapsed_ns / 100, "{threads} of {}", all.tasks_ns);
@@ -146,7 +147,7 @@ fn packets_are_charged_to_the_thread_whose_cpu_they_come_to() {
     let mut threads = Threads::new();
     let (here, there) = (threads.spin(near), threads.spin(far));
     let sender = threads.start(near, move || _ = socket.send(&[0; 64]));
-    // On a machine with other work, sender and victim may have had their turns at different times.
+    // On a busy machine, sender and victim may have run at different times.
     let met = |cost: &CostReport| victim(cost, there).taken_share() > 0.02;
     let Some(mut cost) = observed(NAME, None) else { return };
     for _ in 0..7 {
@@ -162,10 +163,12 @@ fn packets_are_charged_to_the_thread_whose_cpu_they_come_to() {
     assert!(there.taken_share() > 0.02, "{there:?}");
     assert!(here.taken_share() < there.taken_share() / 4.0, "{here:?} {there:?}");
     let own = |victim: &CostVictim| *victim.taken_in_own_calls_ns.value().expect("known on this machine");
-    // The veth's end of its packets is the sender's own doing; what comes to the other CPU is not that thread's.
+    // The sender's own calls cause the packets that its CPU processes. The thread on the other CPU
+    // did not cause the packets there.
     assert!(own(there) < there.taken_ns / 4, "{there:?}");
     assert!(own(sender) > sender.taken_ns / 2, "{sender:?}");
-    // The scheduler does not know, or leaves softirqs out if it was built to: never more than the time it was there.
+    // The kernel's figure includes softirqs or leaves them out, depending on its configuration. It
+    // never exceeds the time on the CPU.
     let accounted = *there.accounted_ns.value().expect("a thread that lives");
     assert!(accounted <= there.on_cpu_ns + there.on_cpu_ns / 20 + 30_000_000, "{there:?}");
     let backlog =
@@ -207,7 +210,7 @@ fn a_look_can_be_read_again() {
         assert_balanced(cost);
         assert!(cost.seconds >= 0.2, "{}", cost.seconds);
     }
-    // One follows the other; before the first lies the rest of the start.
+    // The reports follow each other. The first one begins a little before `begin`.
     let sum: f64 = costs.iter().map(|cost| cost.seconds).sum();
     assert!(sum <= passed * 1.1, "{sum} of {passed}");
 }
@@ -220,7 +223,7 @@ fn softirqs_that_are_short_and_many_are_seen_in_windows() {
     let looks = || {
         let host = Host::live();
         let mut look = CostSession::start(&host, None)?;
-        // Until it has found that it takes too much.
+        // Until the session finds that tracing exceeds its budget.
         look.wait(Duration::from_millis(600), &|| false)?;
         look.read(&host)?;
         look.wait(Duration::from_millis(1500), &|| false)?;
@@ -256,7 +259,7 @@ fn softirqs_that_are_short_and_many_are_seen_in_windows() {
     assert!(seen.traced_ns < seen.elapsed_ns * 3 / 4, "{seen:?}");
     assert!(windows.notes.iter().any(|note| note.contains("in windows")), "{:?}", windows.notes);
     assert!(seen.own_runs < whole.own_runs * 3 / 4, "{seen:?} {whole:?}");
-    // A softirq takes what it takes, whether it is seen always or in windows.
+    // The time per packet is the same, whether tracing is continuous or in windows.
     let each = |cost: &CpuCost| cost.ns_a_packet().expect("packets");
     assert!((0.5..2.0).contains(&(each(&seen) / each(&whole))), "{seen:?} {whole:?}");
     let taken = |cost: &CostReport| cost.victims.iter().find(|it| it.tid == tid).map(CostVictim::taken_share);
@@ -264,7 +267,7 @@ fn softirqs_that_are_short_and_many_are_seen_in_windows() {
     assert!((seen - whole).abs() < 0.1, "{seen} {whole}");
 }
 
-/// Numbers of the BPF programs that a process holds.
+/// Ids of the BPF programs whose descriptors a process holds.
 fn programs_of(process: &str) -> BTreeSet<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{process}/fdinfo")) else { return BTreeSet::new() };
     let texts = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
@@ -274,7 +277,7 @@ fn programs_of(process: &str) -> BTreeSet<u32> {
     texts.filter_map(number).collect()
 }
 
-/// Waits until none of these is loaded; the kernel takes them away after a grace period.
+/// Waits until none of these programs is loaded. The kernel removes them after a grace period.
 fn await_gone(programs: &BTreeSet<u32>) {
     let patience = Instant::now() + Duration::from_secs(20);
     let left = || {
@@ -315,7 +318,7 @@ fn nothing_stays_loaded() {
     await_gone(&programs);
 }
 
-/// Not a test: what [`nothing_stays_loaded`] kills.
+/// Not a test: the process that [`nothing_stays_loaded`] kills.
 #[test]
 #[ignore = "started by nothing_stays_loaded"]
 fn looks_until_it_is_killed() {
@@ -324,9 +327,10 @@ fn looks_until_it_is_killed() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// What inference finds more than tracing, and how much of it interrupts may be to blame for, as shares; the middle of some.
+/// The loss that inference finds in addition to tracing, and how much of it interrupts may explain,
+/// as shares of the time: the median of three runs.
 fn difference(test: &str, cpu: u32) -> Option<(f64, f64)> {
-    // A hypervisor takes some microseconds to deliver one, which no tracepoint sees.
+    // A hypervisor takes some microseconds to deliver an interrupt, which no tracepoint sees.
     const UNSEEN_NS: f64 = 15_000.0;
     let mut found = Vec::new();
     for _ in 0..3 {
@@ -366,6 +370,6 @@ fn a_loop_of_known_speed_loses_what_tracing_says() {
     threads.start(near, move || _ = socket.send(&[0; 64]));
     let Some((loaded, interrupts)) = difference(NAME, far) else { return };
     drop((threads, lab));
-    // Tracing does not claim what was not lost, and misses nothing but ways into interrupts.
+    // Tracing reports no loss that did not happen, and misses only the entries into interrupts.
     assert!(loaded > -0.1 && loaded < 0.1 + interrupts, "{loaded}, {interrupts}");
 }

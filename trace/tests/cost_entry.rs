@@ -1,4 +1,4 @@
-//! Packets are counted once, where they enter the host, whatever number of polls they pass.
+//! Packets are counted once, where they enter the host, however many polls they pass.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -14,13 +14,14 @@ use linerate_trace::TraceError;
 use linerate_trace::cost::{COUNTING_POINT, CostReport, CostSession};
 use quinn_udp::{Transmit, UdpSocketState};
 
-/// How far the count may be from that of the host's own packet filter.
+/// Largest relative difference between the counted packets and those sent or dropped.
 const ALLOWED: f64 = 0.01;
 
-/// Others' packets on this machine are counted, too: what a run may be repeated for.
+/// Number of runs, because packets of other programs on this machine are counted, too.
 const ATTEMPTS: usize = 4;
 
-/// Share of NET_RX that is charged to paths. The rest are polls without packets, such as those that only end transmissions.
+/// Least share of NET_RX time that is charged to paths. The rest are polls without packets, such as
+/// those that only complete transmissions.
 const CHARGED: f64 = 0.9;
 
 const PACKETS: usize = 30_000;
@@ -28,13 +29,13 @@ const PORT: u16 = 9009;
 const SEGMENT: usize = 100;
 const SEGMENTS: usize = 10;
 
-/// All of these count the packets of the whole machine.
+/// One test at a time, because each counts the packets of the whole machine.
 fn machine() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A lab with the network between two of its hosts, and who counts there.
+/// Two hosts of a lab with the network between them; the destination counts arrivals.
 struct Path<'l> {
     from: &'l LabHost,
     to: &'l LabHost,
@@ -52,7 +53,7 @@ fn shell(host: &LabHost, script: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Has the destination count datagrams before it does anything else with them.
+/// Makes the destination count datagrams in `prerouting`, before its other hooks.
 fn count_arrivals(to: &LabHost) -> Result<(), String> {
     let rule = format!(
         "nft 'table ip t {{ }}; delete table ip t; table ip t {{ counter arrived {{}}; chain c {{ type filter hook prerouting priority -400; \
@@ -67,10 +68,10 @@ fn arrivals(to: &LabHost) -> u64 {
     words.nth(1).and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count: {text}"))
 }
 
-/// Sends all packets at a rate that no queue overflows at, each datagram or so many in one call.
+/// Sends all packets at a rate without overflows, `in_one` datagrams per call.
 fn send(path: &Path<'_>, in_one: usize) {
     let to = SocketAddr::from((path.address, PORT));
-    // Nobody reads it, but the host sends no errors.
+    // The socket is not read, but prevents ICMP errors.
     let _bound = path.to.run(|| {
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).map(|it| {
             let state = UdpSocketState::new((&it).into());
@@ -97,7 +98,7 @@ fn send(path: &Path<'_>, in_one: usize) {
     }
 }
 
-/// What is counted while all packets are sent.
+/// The report for the time in which `work` runs.
 fn observed(work: impl FnOnce()) -> Result<CostReport, String> {
     observed_by(CostSession::start(&Host::live(), None), work)
 }
@@ -110,7 +111,7 @@ fn observed_by(session: Result<CostSession, TraceError>, work: impl FnOnce()) ->
     look.finish(&host).map_err(|error| error.to_string())
 }
 
-/// Asserts that one packet sent is one counted, however it gets there.
+/// Asserts that each sent packet is counted once, whatever the path.
 fn counted_once(test: &str, path: &Path<'_>, in_one: usize) {
     if let Err(why) = count_arrivals(path.to) {
         return skip(test, why);
@@ -128,7 +129,7 @@ fn counted_once(test: &str, path: &Path<'_>, in_one: usize) {
         println!("{test}: {arrived} arrived, {} counted, {} polled", all.entered_packets, all.packets);
         assert!(arrived > 0, "nothing arrived");
         if (all.entered_packets as f64 / PACKETS as f64 - 1.0).abs() <= ALLOWED {
-            // Where no packet has several segments, and none is merged, the filter counts as many.
+            // The filter counts each packet, unless packets have several segments or are merged.
             assert!(in_one > 1 || arrived as usize == PACKETS, "{arrived} arrived");
             return;
         }
@@ -156,7 +157,7 @@ fn a_packet_from_the_next_host_is_counted_once() {
     const NAME: &str = "a_packet_from_the_next_host_is_counted_once";
     let _machine = machine();
     let Some(lab) = lab(NAME, 1) else { return };
-    // Without GRO a veth has no NAPI, and packets come by the backlog.
+    // Without GRO a veth has no NAPI, and packets arrive through the backlog.
     for gro in ["off", "on"] {
         if let Err(why) = shell(lab.receiver(), &format!("ethtool -K eth0 gro {gro}")) {
             return skip(NAME, why);
@@ -170,7 +171,8 @@ fn a_packet_that_rps_hands_on_is_counted_once() {
     const NAME: &str = "a_packet_that_rps_hands_on_is_counted_once";
     let _machine = machine();
     let Some(lab) = lab(NAME, 1) else { return };
-    // Without TSO a veth polls for single datagrams, too (veth_skb_is_eligible_for_gro of drivers/net/veth.c, Linux 6.12).
+    // Without TSO a veth also polls for single datagrams (`veth_skb_is_eligible_for_gro`,
+    // drivers/net/veth.c, Linux 6.12).
     let ends = [&lab.senders()[0], lab.receiver()];
     if let Some(why) = ends.iter().find_map(|end| shell(end, "ethtool -K eth0 tso off").err()) {
         return skip(NAME, why);
@@ -194,7 +196,7 @@ fn a_bridged_packet_is_counted_once() {
     }
 }
 
-/// The network between the two senders of a lab, whose receiver is a bridge.
+/// The path between the two senders of a lab, with the receiver as a bridge.
 fn bridged(lab: &Lab) -> Result<Path<'_>, String> {
     let [from, to] = lab.senders() else { panic!("two senders") };
     shell(
@@ -207,7 +209,7 @@ fn bridged(lab: &Lab) -> Result<Path<'_>, String> {
     Ok(Path { from, to, address: Ipv4Addr::new(192, 0, 2, 2) })
 }
 
-/// All time of NET_RX has a path, and all packets of the bridge have the same one.
+/// Nearly all NET_RX time has a path, and all packets of the bridge have the same one.
 #[test]
 fn a_bridged_packet_is_charged_to_its_path() {
     const NAME: &str = "a_bridged_packet_is_charged_to_its_path";
@@ -225,9 +227,10 @@ fn a_bridged_packet_is_charged_to_its_path() {
         };
         let paths = cost.paths.as_deref().expect("paths");
         let through = paths.iter().max_by_key(|path| path.packets).expect("a path");
-        // The host's interfaces have no names here, because they are in the lab's network namespace.
+        // The interfaces have no names on this host, because they are in the lab's network
+        // namespaces.
         assert!(through.egress.is_some(), "{paths:#?}");
-        // The other end of the veth pair goes on with them.
+        // The other end of the veth pair processes the same packets further, without counting them.
         assert!(paths.iter().any(|path| path.packets == 0 && path.egress.is_none()), "{paths:#?}");
         let charged = paths.iter().map(|path| path.taken_ns + path.own_ns).sum::<u64>() as f64;
         let share = charged / cost.all_cpus().net_rx_ns as f64;
@@ -261,7 +264,7 @@ fn a_packet_of_several_segments_counts_as_many() {
     const NAME: &str = "a_packet_of_several_segments_counts_as_many";
     let _machine = machine();
     let Some(lab) = lab(NAME, 1) else { return };
-    // On the wire as one, and as segments that the sender's stack makes.
+    // As one packet on the wire, then as segments that the sender's stack makes.
     for offload in ["on", "off"] {
         let set = format!("ethtool -K eth0 tx-udp-segmentation {offload}");
         if let Err(why) = shell(&lab.senders()[0], &set) {

@@ -18,15 +18,16 @@ use rustix::thread::{CpuSet as Mask, Pid, sched_setaffinity};
 
 const PORT: u16 = 5353;
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Requests whose slowest 1 % are enough to have one most frequent reason.
+/// Enough requests for the slowest 1 % to have a most frequent reason.
 const ENOUGH: u64 = 600;
-/// Other programs on this machine may be the reason, too: what a run may be repeated for.
+/// Number of runs, because other programs on this machine may be the reason, too.
 const ATTEMPTS: usize = 4;
-/// Priorities of what a request waits for, and of a process that competes. Other programs are below both.
+/// Nice values of the threads that a request waits for, and of a process that competes with them.
+/// Other programs have a lower priority than both.
 const SERVED: i32 = -10;
 const BURNING: i32 = -20;
 
-/// All of these take the machine's CPUs.
+/// One test at a time, because each uses the machine's CPUs.
 fn machine() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -75,7 +76,8 @@ impl DelayScene {
 
     fn session(&self, test: &str) -> Option<DelaySession> {
         match self.lab.receiver().run(|| DelaySession::start(&self.host, PORT)).expect("run") {
-            // Most of the time is observed, so that tests are short.
+            // With half a CPU as its budget, the session observes most of the time, so that tests
+            // are short.
             Ok(session) => Some(session.with_budget(0.5)),
             Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
                 skip(test, why);
@@ -93,12 +95,12 @@ impl DelayScene {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the server, when all is answered.
+    /// Ends the server. Call this when all requests are answered.
     fn end_server(&self) {
         self.client.send(&[]).expect("sent");
     }
 
-    /// A server that calls this before each reply, with the number of the request.
+    /// Starts a server that calls `before` with the number of the request before each reply.
     fn serve<'s>(&'s self, scope: &'s Scope<'s, '_>, cpu: usize, before: impl Fn(u64) + Send + 's) {
         let serve = move || {
             pin(None, cpu);
@@ -127,7 +129,8 @@ impl DelayScene {
         thread::Builder::new().name("burner".to_owned()).spawn_scoped(scope, burn).expect("a thread");
     }
 
-    /// Sends bursts of requests of this size and awaits their replies, until the scene is over.
+    /// Sends bursts of requests of `size` bytes and waits for their replies, until the scene is
+    /// over.
     fn ask(&self, burst: u16, size: usize) {
         let (mut request, mut buffer) = (vec![0; size], [0; 2048]);
         let mut number = 0_u16;
@@ -146,7 +149,7 @@ impl DelayScene {
         self.end_server();
     }
 
-    /// Observes until this is the reason of most of the slowest requests.
+    /// Observes until this is the most frequent reason of the slowest requests.
     fn must_be_because(&self, session: &mut DelaySession, stages: &[DelayStage], cause: &DelayCause) {
         let mut seen = Vec::new();
         for _ in 0..ATTEMPTS {
@@ -210,7 +213,7 @@ fn stages_add_up_to_a_time_within_that_of_the_client() {
     for record in &records {
         let sum: u64 = DelayStage::ALL.iter().map(|stage| record.stage_ns(*stage)).sum();
         assert_eq!(sum, record.end_to_end_ns());
-        // Each is the request of the client that was open then.
+        // The client has one request at a time, so the record belongs to the one open at its begin.
         let at = asked.partition_point(|(begin, _)| *begin <= record.points[0]);
         let (begin, end) = asked[at - 1];
         assert!(begin <= record.points[0] && record.points[7] <= end, "{record:?} of {begin} to {end}");
@@ -274,8 +277,9 @@ fn a_process_on_the_cpu_of_the_softirq_is_the_reason() {
     assert!(!threads.is_empty());
     for pid in threads {
         pin(Pid::from_raw(pid), 1);
-        // Next to the burner this is 2 % of the CPU, which the requests exceed. With more, a NAPI thread that
-        // wakes up gets the CPU within 40 us, as long as an idle CPU takes to wake up in a virtual machine.
+        // With this nice value the NAPI thread gets 2 % of the CPU next to the burner, less than
+        // the requests need. With more, it gets the CPU within 40 us of a wake-up, which is as long
+        // as an idle CPU of a virtual machine takes to wake up.
         rustix::process::setpriority_process(Pid::from_raw(pid), -2).expect("root may");
     }
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Hot spots of a real server in a lab: each is there while its cause is, and gone without it.
+//! Hot spots of a real server in a lab: each exists with its cause, and not without it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
@@ -17,13 +17,13 @@ use linerate_trace::flame::{self, StackProfile, spots};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// One at a time: each fills the machine.
+/// One test at a time, because each loads the whole machine.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Enough for some hundred samples in the packet path, of which a spot of a per cent has some.
+/// Enough for some hundred samples in the packet path, so that a spot of 1 % has some samples.
 const LOOK: Duration = Duration::from_millis(1500);
 
-/// Samples that a spot has to have: fewer may be anybody's.
+/// Least number of samples of a spot, because fewer may come from other programs.
 const ENOUGH: u64 = 4;
 
 const ATTEMPTS: u32 = 3;
@@ -33,7 +33,7 @@ const THREADS: usize = 4;
 
 const PORT: u16 = 4000;
 
-/// A lab, where one can be made and has two CPUs.
+/// A lab; `None`, after printing SKIP, with one CPU, without root, or if no lab can be created.
 fn lab(test: &str) -> Option<Lab> {
     if thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
         skip(test, "it takes two CPUs");
@@ -52,7 +52,7 @@ fn lab(test: &str) -> Option<Lab> {
     }
 }
 
-/// What was looked for, if this kernel lets it be.
+/// The result; `None`, after printing SKIP, if this kernel does not permit the observation.
 fn looked<T>(test: &str, seen: Result<T, TraceError>) -> Option<T> {
     match seen {
         Ok(seen) => Some(seen),
@@ -74,7 +74,7 @@ fn address(lab: &Lab) -> SocketAddr {
     (lab.links()[0].receiver.ipv4[0], PORT).into()
 }
 
-/// A socket of the server, with others on the same port.
+/// A socket of the server that shares its port with others (SO_REUSEPORT).
 fn bound(lab: &Lab) -> UdpSocket {
     let open = || {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
@@ -88,7 +88,7 @@ fn bound(lab: &Lab) -> UdpSocket {
     socket
 }
 
-/// A sender's socket, which nobody has to number packets of.
+/// A sender's socket. It is connected, so its IP IDs do not come from `__ip_select_ident`.
 fn connected(lab: &Lab) -> UdpSocket {
     let open = || {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
@@ -99,7 +99,8 @@ fn connected(lab: &Lab) -> UdpSocket {
     lab.senders()[0].run(open).expect("run").expect("connected")
 }
 
-/// Sends from both CPUs to a server of some threads while `look` looks, and tells how many datagrams were answered too.
+/// Sends from both CPUs to a server with [`THREADS`] threads while `look` runs. Also returns the
+/// number of answered datagrams.
 fn under_load<T>(lab: &Lab, sockets: &[UdpSocket], look: impl FnOnce() -> T) -> (T, u64) {
     let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     let go_on = || !over.load(Ordering::Relaxed);
@@ -164,7 +165,8 @@ fn a_socket_of_many_threads_is_waited_for_and_sockets_by_cpu_are_not() {
         apart.spinning_ns / 1000,
         waited_by_cpu / 1000
     );
-    // Threads that wait for one socket are woken up from any CPU, so that the scheduler's locks are waited for as well.
+    // Threads that wait for one socket are woken up from any CPU, so the scheduler's locks are
+    // contended, too.
     let first = first_spot(&shared);
     assert!(first.is_some_and(|id| OF_SOCKET.contains(&id) || id == RUN_QUEUE), "{shared:#?}");
     assert!(waited > shared.spinning_ns - waited - at(&shared, &[RUN_QUEUE]), "{shared:#?}");
@@ -172,7 +174,8 @@ fn a_socket_of_many_threads_is_waited_for_and_sockets_by_cpu_are_not() {
     assert!(each(waited, answered) > 10 * each(waited_by_cpu, answered_by_cpu), "{shared:#?} {apart:#?}");
 }
 
-/// Spots whose finding is a socket that several threads share: its queue's lock, and that of who waits for it.
+/// Spots whose finding is a socket that several threads share: the locks of its receive queue and
+/// of its wait queue.
 const OF_SOCKET: [&str; 2] = ["socket-lock", "wake-up-lock"];
 
 const RUN_QUEUE: &str = "run-queue-lock";
@@ -186,7 +189,7 @@ fn first_spot(seen: &LockContention) -> Option<&str> {
     seen.locks.iter().find_map(|lock| lock.spot.as_deref())
 }
 
-/// A chain at one hook, and what a small firewall has in it.
+/// A chain at one hook, with rules like those of a small firewall.
 const WITH_A_RULE: &str = "add table ip t
     add chain ip t c { type filter hook input priority 0; }
     add rule ip t c ip saddr 192.0.2.1 counter drop
@@ -199,7 +202,7 @@ fn nft(lab: &Lab, rules: &str) {
     assert!(status.success(), "{rules}");
 }
 
-/// What makes a spot hot.
+/// A spot, and the setting that makes it hot.
 struct Cause<'a> {
     spot: &'static str,
     set: &'a dyn Fn(bool),
@@ -242,7 +245,7 @@ fn each_spot_is_hot_while_its_cause_is_there_and_not_else() {
         Cause { spot: "source-validation", set: &validation },
         Cause { spot: "ip-id", set: &numbers },
     ];
-    // A veth's receiving end merges packets only of a peer that cannot segment (veth_skb_is_eligible_for_gro).
+    // A veth merges received packets only if its peer has TSO off (`veth_skb_is_eligible_for_gro`).
     let interface = lab.links()[0].sender.interface.clone();
     setting(&lab.senders()[0], Setting::Offload { interface, offload: Offload::TcpSegmentation }, "off");
     filter(true);
@@ -258,11 +261,11 @@ fn each_spot_is_hot_while_its_cause_is_there_and_not_else() {
     }
 }
 
-/// Rules that the kernel keeps for its audit; this one goes when the test ends.
+/// The audit rule `never,task`, which is removed when this is dropped.
 struct Spared;
 
 impl Spared {
-    /// Has tasks that begin from now on have no audit context (`never,task`).
+    /// Tasks that start from now on have no audit context.
     fn tasks() -> std::io::Result<Self> {
         audit_rule(AUDIT_ADD_RULE)?;
         Ok(Self)
@@ -278,14 +281,14 @@ impl Drop for Spared {
 const AUDIT_ADD_RULE: u16 = 1011;
 const AUDIT_DEL_RULE: u16 = 1012;
 
-/// Adds or takes away `never,task`, a `struct audit_rule_data` of linux/audit.h.
+/// Adds or removes `never,task`, a `struct audit_rule_data` of linux/audit.h.
 fn audit_rule(kind: u16) -> std::io::Result<()> {
     use rustix::net::{
         AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
     };
     const RULE: usize = 1040;
     const FILTER_TASK: u32 = 1;
-    // A request with an answer (NLM_F_REQUEST and NLM_F_ACK).
+    // A request that the kernel acknowledges (NLM_F_REQUEST and NLM_F_ACK).
     const FLAGS: u16 = 5;
     let length = 16 + RULE;
     let mut message = vec![0; length];
@@ -316,7 +319,7 @@ fn audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared() {
             let asked = flame::ProfileOptions { frequency_hz: 1999, ..flame::ProfileOptions::all(LOOK) };
             StackProfile::observe(&Host::live(), &asked, &|| false)
         });
-        // Others on this machine may be audited or not.
+        // Only samples of this process, because others may be audited or not.
         if let Ok(profile) = &mut profile.0 {
             profile.stacks.retain(|stack| stack.pid == std::process::id());
         }
@@ -339,7 +342,8 @@ fn audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared() {
     eprintln!("{}", told.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
 }
 
-/// A spot is there with its cause and not without; a look that the machine gave too little time is taken again.
+/// Asserts that a spot is hot with its cause and not without it. Observes again if the machine gave
+/// too little time.
 fn judge(spot: &str, without: &StackProfile, look: impl Fn() -> StackProfile) -> String {
     let mut told = String::new();
     for _ in 0..ATTEMPTS {
@@ -357,7 +361,7 @@ fn judge(spot: &str, without: &StackProfile, look: impl Fn() -> StackProfile) ->
     panic!("{told}");
 }
 
-/// Samples of a spot, and its share of all that is not idle.
+/// Samples of a spot, and its share of all samples that are not idle.
 fn share(profile: &StackProfile, id: &str) -> (u64, f64) {
     let spots = spots::find(profile);
     spots.iter().find(|spot| spot.id == id).map_or((0, 0.0), |spot| (spot.samples, spot.share_of_busy))

@@ -1,4 +1,4 @@
-//! Nothing stays loaded of a look that is killed.
+//! A killed observation leaves nothing loaded.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -11,13 +11,13 @@ use linerate_testkit::skip;
 use linerate_trace::contention::{self, LockContention};
 use linerate_trace::flame::{self, StackProfile};
 
-/// Asks the process to look until it is killed; its value is not looked at.
+/// If set, the process observes until it is killed. The value does not matter.
 const LOOK: &str = "LINERATE_TEST_LOOK_UNTIL_KILLED";
 
-/// Nothing here takes longer unless something is wrong.
+/// Time limit of every wait.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// BPF programs that a process has descriptors of.
+/// BPF programs whose descriptors a process holds.
 fn programs_of(process: u32) -> BTreeSet<u32> {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fdinfo")) else {
         return BTreeSet::new();
@@ -38,7 +38,7 @@ fn loaded() -> BTreeSet<u32> {
     loaded_programs().filter_map(|program| Some(program.ok()?.id())).collect()
 }
 
-/// Asks again until the answer is yes, or too much time has gone by.
+/// Asks until the answer is yes. Returns false after [`DEADLINE`].
 fn comes_true(mut question: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < DEADLINE {
@@ -70,11 +70,11 @@ fn what_is_killed_leaves_no_program_and_no_event() {
     assert!(begun && programs.is_subset(&loaded()), "{programs:?}");
     child.kill().expect("killed");
     child.wait().expect("reaped");
-    // The kernel frees them a moment later.
+    // The kernel frees the programs a moment later.
     assert!(comes_true(|| programs.is_disjoint(&loaded())), "{programs:?} stay loaded");
 }
 
-/// This very program, which looks until it is killed.
+/// Starts this program as a process that observes until it is killed.
 fn looker(test: &str) -> Child {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! The books of packets that were really sent, and really lost, in a lab.
+//! Packet accounting in a lab, with packets that are really sent and really lost.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
@@ -12,20 +12,21 @@ use linerate_trace::drops::{
     DropsWatch, GeneratorSaid, LossExactness, PacketAccounting, PacketEvidence, PathStep,
 };
 
-/// Nothing here takes longer unless something is wrong.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many where none is lost.
+/// Number of requests in the test without losses.
 const REQUESTS: u64 = 30_000;
 
-/// Fewer than any receive buffer holds.
+/// Requests in flight: fewer than any receive buffer holds.
 const WINDOW: u64 = 16;
 
 fn lab(test: &str) -> Option<Lab> {
     Lab::builder().start().map_err(|why| skip(test, why)).ok()
 }
 
-/// Counts on the lab's receiver while something happens; none, and said so, where that may not be.
+/// Counts on the lab's receiver while `happens` runs. `None`, after printing SKIP, if that is not
+/// permitted.
 fn counted<T>(
     test: &str,
     lab: &Lab,
@@ -55,7 +56,7 @@ fn client(lab: &Lab) -> UdpSocket {
     bound(&lab.senders()[0], Ipv4Addr::UNSPECIFIED, 0)
 }
 
-/// Answers this many requests, reading as much of each as there is room for.
+/// Answers this many requests, and reads at most `room` bytes of each.
 fn answer(socket: &UdpSocket, requests: u64, room: usize) {
     let mut buffer = vec![0; room];
     for _ in 0..requests {
@@ -64,7 +65,7 @@ fn answer(socket: &UdpSocket, requests: u64, room: usize) {
     }
 }
 
-/// Sends requests, a window at a time, and waits for the replies.
+/// Sends requests, [`WINDOW`] at a time, and waits for the replies.
 fn ask(client: &UdpSocket, to: SocketAddr, requests: u64) {
     let mut left = requests;
     while left > 0 {
@@ -133,7 +134,7 @@ fn each_loss_goes_by_its_name_and_the_books_balance() {
             send(&client, to(4002), 70);
             send(&client, to(4003), 50);
             send(&client, to(4004), 30);
-            // An answer shows that what was sent before it has arrived.
+            // An answer shows that all datagrams sent before it have arrived.
             scope.spawn(|| answer(&reader, 1, 8));
             ask(&client, to(4001), 1);
         });

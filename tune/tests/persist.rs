@@ -1,4 +1,5 @@
-//! What is made to last, read by the programs that read it at boot, and put in effect on a host with interfaces.
+//! Persisted settings: applied by the programs that read sysctls at boot, and reapplied on a host
+//! with interfaces.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use linerate_tune::persist::{
     SYSCTL_FILE, SettingContext,
 };
 
-/// As systemd has it, and as Debian's and others' udev rule calls it.
+/// The path that systemd uses, and the path in the udev rules of Debian and others.
 const SYSTEMD_SYSCTL: [&str; 2] = ["/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"];
 
 fn lab(test: &str) -> Option<Lab> {
@@ -40,7 +41,7 @@ fn files(settings: &[(Setting, SettingValue)], surroundings: &SettingContext) ->
     PersistFiles::of(&lasts).expect("files")
 }
 
-/// Writes one of the files, as it is, to a directory.
+/// Writes one of the files, unchanged, to a directory.
 fn written(files: &PersistFiles, path: &str, directory: &Path) -> PathBuf {
     let file = files.files.iter().find(|file| file.path == path).expect("among them");
     let FileContent::Text(text) = &file.content else { panic!("a link") };
@@ -55,7 +56,7 @@ fn programs_that_read_sysctls_at_boot_set_all_of_them() {
     let Some(lab) = lab(test) else { return };
     let program =
         |name: &str, arguments: &[&str]| on_receiver(&lab, || Host::live().program(name, arguments, ""));
-    // A name as a VLAN has it.
+    // A name with a dot, such as that of a VLAN interface.
     if let Err(error) = program("ip", &["link", "add", "x.5-y", "type", "veth", "peer", "name", "z"]) {
         return skip(test, error.to_string());
     }

@@ -1,7 +1,7 @@
-//! Knobs of a process that runs beside this one: its sockets, and the CPUs of its threads.
+//! Settings of another running process: its sockets, and the CPUs of its threads.
 //!
-//! These have a program of their own, and run one after the other: a child has all descriptors of its parent until it
-//! becomes another program, a locked journal's too.
+//! These tests have a program of their own and run one after the other. Until a child calls
+//! execve(2), it holds all descriptors of its parent, including that of a locked journal.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;
@@ -17,10 +17,10 @@ use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::status::{JournalStatus, SettingState};
 use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction, UndoReport, undo};
 
-/// Held by the test that runs.
+/// Held by the running test.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A directory for a journal, and its turn.
+/// A directory for a journal, and the lock of the running test.
 struct Scratch {
     directory: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
@@ -78,7 +78,8 @@ impl Drop for Server {
     }
 }
 
-/// The changes of a boost, where this machine has a CPU to spare and lets its sockets be copied; else says why not.
+/// The changes of a boost. `None`, after printing SKIP, with one CPU or if sockets cannot be
+/// copied.
 fn changes(test: &str, server: &Server) -> Option<[(Setting, SettingValue); 3]> {
     let host = Host::live();
     let cpus = CpuSet::from_list(server.cpus().read(&host).expect("read").as_str()).expect("a list");
@@ -157,7 +158,7 @@ fn what_ended_with_a_process_is_gone_and_no_failure() {
     let mut server = Server::start();
     let test = "what_ended_with_a_process_is_gone_and_no_failure";
     if !rustix::process::geteuid().is_root() {
-        // Who may not look at all processes cannot tell that none of them has the socket.
+        // An ordinary user cannot see the sockets of all processes, so the socket may still exist.
         linerate_testkit::skip(test, "takes root");
         return;
     }

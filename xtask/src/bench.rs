@@ -71,7 +71,8 @@ impl BenchCommand {
     }
 }
 
-// Runs the same command in the release build, because figures of an unoptimized build are meaningless.
+// Runs the same command in the release build, because figures of an unoptimized build are
+// meaningless.
 pub(crate) fn run_optimized() -> anyhow::Result<ExitCode> {
     let program = programs::build(BuildProfile::Release, "xtask")?;
     let status = Command::new(&program)

@@ -18,10 +18,10 @@ const STRIP: &str = "llvm-strip-19";
 // The hashes of each source and object, one line each.
 const MANIFEST: &str = "MANIFEST";
 
-/// Build the BPF objects, or check that they are what their sources make.
+/// Build the BPF objects, or check that they match their sources.
 #[derive(Debug, Args)]
 pub(crate) struct BpfCommand {
-    /// Build to a temporary place, compare bytes, and change nothing.
+    /// Build in a temporary directory, compare the bytes, and change nothing.
     #[arg(long)]
     check: bool,
 }

@@ -26,7 +26,7 @@ const COMPLETIONS: [(&str, &str); 3] =
 /// Build the Debian package, and try it in a throw-away installation.
 #[derive(Debug, Args)]
 pub(crate) struct DebCommand {
-    /// Judge the package by lintian; install, use, upgrade, remove and purge it in a new Debian made by mmdebstrap. Takes root.
+    /// Test the package: lintian, then install to purge in a new Debian (mmdebstrap); requires root
     #[arg(long)]
     test: bool,
 }

@@ -9,7 +9,7 @@ use linerate_testkit::fixture::{fixture, names};
 /// Arguments of `cargo xtask fixture`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Fixture {
-    /// The name of the host; without it all are listed
+    /// Name of the host; without a name, all hosts are listed
     name: Option<String>,
     /// A new or empty directory; the second reading is written to `later` in it
     #[arg(requires = "name")]

@@ -14,16 +14,16 @@ use crate::programs;
 
 #[derive(Debug, Args)]
 pub(crate) struct Fuzz {
-    /// A file of `fuzz/targets`, without its ending.
+    /// A file of `fuzz/targets`, without its extension.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     target: Option<String>,
-    /// All targets, one after the other.
+    /// Run all targets, one after the other.
     #[arg(long)]
     all: bool,
     /// Seconds to run each target
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// Replace `fuzz/seeds` by the smallest set of seeds and found inputs that has the same coverage
+    /// Replace `fuzz/seeds` by the smallest set of seeds and found inputs with the same coverage
     #[arg(long, conflicts_with = "seconds")]
     minimise: bool,
     /// Further arguments for libFuzzer, after `--`.
@@ -90,7 +90,8 @@ impl Job<'_> {
         Ok(command)
     }
 
-    /// Runs the target and returns whether it found no failure. libFuzzer writes new inputs to the first directory.
+    /// Runs the target and returns whether it found no failure. libFuzzer writes new inputs to the
+    /// first directory.
     fn look(&self, seconds: u32, more: &[String]) -> Result<bool> {
         let mut command = self.command(more)?;
         command.arg(format!("-max_total_time={seconds}")).args([self.place("corpus"), self.place("seeds")]);

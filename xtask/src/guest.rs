@@ -49,14 +49,14 @@ const BOOTED_WITHIN: Duration = Duration::from_secs(120);
 
 const ALL_CPUS_RUN_WITHIN: Duration = Duration::from_secs(60);
 
-/// A machine of many CPUs in QEMU. Takes root or user namespaces.
+/// A machine of many CPUs in QEMU. Requires root or user namespaces.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuestChore {
-    /// Boot, run a command as root, give back its exit status (125 if the guest failed), and switch off
+    /// Boot, run a command as root, return its exit status (125 if the guest failed), and power off
     Run {
         #[command(flatten)]
         with: GuestParts,
-        /// The machine to play
+        /// The machine to emulate
         #[arg(long, value_enum, default_value_t)]
         variant: GuestVariant,
         /// Meanwhile, send datagrams from the host to UDP port 4000 of vnet0
@@ -66,23 +66,22 @@ pub(crate) enum GuestChore {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Boot one variant after the other, and check what doctor finds there before and after it is fixed; says SKIP
-    /// where there is no QEMU or no kernel for it
+    /// Boot each variant, and check doctor and tune in it; prints SKIP without QEMU or a kernel
     Test {
         #[command(flatten)]
         with: GuestParts,
-        /// Only this machine
+        /// Only this variant
         #[arg(long, value_enum)]
         variant: Option<GuestVariant>,
-        /// Leave out the plans for each interface as its driver leaves it, and irqbalance
+        /// Skip the plans for each interface, and irqbalance
         #[arg(long)]
         short: bool,
     },
-    /// Boot, and give a shell on the console
+    /// Boot, and open a shell on the console
     Shell {
         #[command(flatten)]
         with: GuestParts,
-        /// The machine to play
+        /// The machine to emulate
         #[arg(long, value_enum, default_value_t)]
         variant: GuestVariant,
     },
@@ -90,10 +89,10 @@ pub(crate) enum GuestChore {
 
 #[derive(Debug, Args)]
 pub(crate) struct GuestParts {
-    /// Take linerate as built for development, which is quick to build and slow to run
+    /// Use a development build of linerate, which is quick to build and slow to run
     #[arg(long)]
     development: bool,
-    /// A Debian package of a kernel, or one that depends on it, instead of the newest
+    /// A Debian kernel package, or one that depends on it, instead of the newest kernel
     #[arg(long)]
     kernel: Option<String>,
     /// Seconds for the boot (at most 120 if it would be repeated), and then for the command
@@ -200,10 +199,10 @@ impl GuestParts {
         }
     }
 
-    // Boots until all CPUs run. Sometimes one of 20 that 2 play stops during the boot (QEMU 10.0
-    // under TCG), and anything that waits for it later, such as a driver for a grace period of RCU,
-    // waits forever. Sometimes QEMU itself fails (an assertion in its memory map, while several
-    // CPUs change it).
+    // Boots until all CPUs run. On a host with 2 CPUs, one of the 20 sometimes stops during the
+    // boot (QEMU 10.0 under TCG). A driver that waits for it later, for example for a grace period
+    // of RCU, waits forever. Sometimes QEMU itself fails (an assertion in its memory map, while
+    // several CPUs change it).
     fn boot(&self, prepared: &PreparedGuest, variant: GuestVariant) -> anyhow::Result<GuestSession> {
         let deadline = Duration::from_secs(self.deadline);
         for _ in 1..BOOTS {

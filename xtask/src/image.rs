@@ -1,4 +1,5 @@
-//! `cargo xtask image`: an OCI image with nothing but a static program, as an archive that container tools load.
+//! `cargo xtask image`: an OCI image with nothing but a static program, as an archive that
+//! container tools load.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -39,10 +40,10 @@ const PLAN: &str = r#"{"schema": "linerate.plan/2", "version": "0.1.0", "goal": 
 /// Build the OCI image, and try it.
 #[derive(Debug, Args)]
 pub(crate) struct ImageCommand {
-    /// The image's program; without it a static one is built.
+    /// The image's program; by default, a static one is built.
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Run commands from the image with the capabilities that they require, and no others. Takes root.
+    /// Run commands from the image with only the capabilities that they require; requires root
     #[arg(long)]
     test: bool,
 }

@@ -1,6 +1,7 @@
-//! `cargo xtask schemas`: a JSON Schema for each document, generated from the sources of the types that are serialized.
+//! `cargo xtask schemas`: a JSON Schema for each document, generated from the sources of the types
+//! that are serialized.
 //!
-//! Type names are unique in the workspace, so that types can be found by name without a compiler.
+//! Types are found by name, first in the crate that uses them, so no compiler is required.
 
 mod source;
 mod types;
@@ -21,7 +22,7 @@ use types::SchemaDefinitions;
 #[derive(Debug, Args)]
 pub(crate) struct SchemasCommand {}
 
-/// Documents with an envelope whose results only JSON shows. Others implement `CommandResult`.
+/// Documents with an envelope that exist only as JSON. Others implement `CommandResult`.
 const JSON_RESULTS: [(&str, &str); 8] = [
     ("linerate.bench-servers/2", "ServersReport"),
     ("linerate.clean/2", "CleanReport"),
@@ -33,7 +34,8 @@ const JSON_RESULTS: [(&str, &str); 8] = [
     ("linerate.top/2", "Snapshot"),
 ];
 
-/// Documents without the envelope: files that linerate reads, too, and lines of logs.
+/// Documents without the envelope: files that linerate also reads, and logs with one event per
+/// line.
 const FILES: [(&str, &str); 5] = [
     ("linerate.capture/1", "CaptureInfo"),
     ("linerate.load-stream/2", "LoadStreamStart"),
@@ -114,7 +116,7 @@ mod tests {
         let files: BTreeSet<_> =
             entries.map(|entry| entry.file_name().into_string().expect("text")).collect();
         assert_eq!(files, texts.keys().cloned().collect(), "run `cargo xtask schemas`");
-        // A plainer doc comment needs no commit of its own here.
+        // Descriptions are not compared, so that a doc comment can change alone.
         let parsed = |text: &str| without_descriptions(serde_json::from_str(text).expect("JSON"));
         for (name, text) in texts {
             let found = fs::read_to_string(directory().join(&name)).expect("read");

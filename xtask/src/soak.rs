@@ -50,13 +50,13 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct SoakCommand {
-    /// How long, minutes.
+    /// Duration, in minutes.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// From one event to the next, s.
+    /// Time from one event to the next, in seconds.
     #[arg(long, default_value_t = 2.0)]
     period: f64,
-    /// How the server calls the kernel.
+    /// Backend of the server.
     #[arg(long, value_enum, default_value_t = SoakBackend::Mmsg)]
     backend: SoakBackend,
     /// Worker threads, all on the server's CPU.
@@ -68,10 +68,10 @@ pub(crate) struct SoakCommand {
     /// The CPU that sends.
     #[arg(long, default_value_t = 0)]
     cpu: u32,
-    /// Write the result as JSON too.
+    /// Also write the result to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Be the server: what this starts.
+    /// Run as the server; only the soak itself uses this.
     #[arg(long, hide = true)]
     serve: bool,
 }

@@ -1,7 +1,7 @@
 //! The workspace's tests as an ordinary user.
 //!
-//! A developer runs `cargo test` as that user. Where CI is root, the test programs are built as
-//! root and run as nobody, from a directory that nobody may read.
+//! Developers run `cargo test` as such a user. CI runs as root, so the test programs are built as
+//! root and run as the user nobody, from a directory that this user can read.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,10 +17,10 @@ use crate::programs::cargo;
 /// User and group of nobody on Debian, and in every user namespace (`overflowuid`).
 const NOBODY: &str = "65534";
 
-/// Run the workspace's tests as nobody. Takes root and setpriv (util-linux).
+/// Run the workspace's tests as nobody. Requires root and setpriv (util-linux).
 #[derive(Debug, Args)]
 pub(crate) struct UserTests {
-    /// Only the test programs whose name contains this
+    /// Run only the test programs whose name or package contains this
     filter: Option<String>,
 }
 

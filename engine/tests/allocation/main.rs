@@ -1,4 +1,5 @@
-//! A transaction allocates nothing. Alone in its binary, so that nothing else does either.
+//! Transactions do not allocate memory. This is the only test of its binary, so no other test
+//! allocates.
 
 mod sys;
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 use linerate_engine::{Action, Backend, Request, Server};
 use sys::ALLOCATIONS;
 
-/// Every kind of action in turn, by the request's first byte.
+/// Every kind of reply, selected by the first byte of the request.
 fn answer(to: SocketAddr) -> impl FnMut(&Request<'_>, &mut [u8]) -> Action + Send {
     move |request, reply| {
         let payload = request.payload();
@@ -23,7 +24,8 @@ fn answer(to: SocketAddr) -> impl FnMut(&Request<'_>, &mut [u8]) -> Action + Sen
     }
 }
 
-/// Allocations while so many transactions are made, eight at a time, with requests that are dropped between them.
+/// Allocations during this number of transactions, eight at a time. The server also drops one
+/// truncated request per transaction.
 fn allocations(client: &UdpSocket, server: SocketAddr, transactions: u32) -> std::io::Result<u64> {
     let before = ALLOCATIONS.load(Relaxed);
     let mut buffer = [0; 4096];
@@ -53,11 +55,12 @@ fn ten_times_the_transactions_allocate_no_more() -> Result<(), Box<dyn std::erro
                 .backend(backend)
                 .start(move |_| answer(to))?;
             let server = SocketAddr::from(([127, 0, 0, 1], running.local_addr().port()));
-            // What is set up on first use is over then.
+            // The first transactions set up resources, which do not count.
             allocations(&client, server, 80)?;
             let few = allocations(&client, server, 80)?;
             let many = allocations(&client, server, 800)?;
-            // A thread of the test runner may allocate at any time, but not in step with the transactions.
+            // A thread of the test runner may allocate at any time, but independently of the
+            // transactions.
             assert!(many <= few + 8, "{backend:?} {bind}: {few} for 80 transactions, {many} for 800");
             let total = running.stop()?.total();
             assert_eq!((total.answered, total.truncated), (960, 960), "{total:?}");

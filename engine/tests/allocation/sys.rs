@@ -1,4 +1,4 @@
-//! An allocator that counts.
+//! A global allocator that counts allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ struct EngineAllocCounter;
 #[global_allocator]
 static ALLOCATOR: EngineAllocCounter = EngineAllocCounter;
 
-// SAFETY: everything is the system allocator's doing; counting does not allocate.
+// SAFETY: every call goes to the system allocator unchanged, and counting does not allocate.
 unsafe impl GlobalAlloc for EngineAllocCounter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);

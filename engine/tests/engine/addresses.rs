@@ -1,4 +1,4 @@
-//! Replies leave from an address that the asker can expect, however it was asked.
+//! The source address of a reply is an address that the client expects.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use crate::support::{BACKENDS, EngineTestResult, ask, client, skip};
 use linerate_engine::{Echo, Server};
 
-/// A broadcast address is no source to answer from.
+/// A broadcast address cannot be the source of a reply.
 #[test]
 fn a_broadcast_is_answered_from_a_proper_address() -> EngineTestResult {
     for backend in BACKENDS {
@@ -26,12 +26,12 @@ fn a_broadcast_is_answered_from_a_proper_address() -> EngineTestResult {
     Ok(())
 }
 
-/// Several addresses on one interface, link-local and multicast ones, asked from another host: two network namespaces
-/// and a cable.
+/// Requests from another host to several addresses of one interface, including broadcast,
+/// link-local and multicast addresses. The hosts are two network namespaces with a veth pair.
 #[test]
 fn every_address_of_an_interface_answers_for_itself() -> EngineTestResult {
     let test = "every_address_of_an_interface_answers_for_itself";
-    // Threads of their own: the namespaces end with them.
+    // Each host is a thread of its own, so its namespace is removed when the thread ends.
     std::thread::scope(|scope| {
         let (here, there) = (mpsc::channel(), mpsc::channel());
         let (to_client, from_server) = here;
@@ -53,9 +53,8 @@ fn every_address_of_an_interface_answers_for_itself() -> EngineTestResult {
     })
 }
 
-/// Why a host did not do its part.
 enum AddressTestFailure {
-    /// It cannot be had on this machine.
+    /// This machine cannot run the test.
     Unavailable(String),
     Wrong(String),
 }
@@ -66,10 +65,11 @@ impl<E: std::error::Error> From<E> for AddressTestFailure {
     }
 }
 
-/// Has the client ask one server: where it is bound, and its port.
+/// An order to the client to query one server: the bound address and the port.
 type ClientOrder = (&'static str, u16);
 
-/// The client's namespace, by a thread in it; none could be had.
+/// The id of a thread in the client's namespace, or the reason why there is no namespace. Later
+/// messages report that the client has finished an order.
 type ClientNamespace = Result<i32, String>;
 
 fn server_host(
@@ -96,7 +96,8 @@ fn server_host(
             let running =
                 Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| Echo)?;
             to_client.send((bind, running.local_addr().port()))?;
-            // The client is done, or it failed and tells so itself.
+            // The client has finished the order. If the channel is closed, the client failed and
+            // reports its error itself.
             let Ok(done) = from_client.recv() else {
                 return Ok(());
             };
@@ -111,7 +112,7 @@ fn server_host(
 fn client_host(orders: &Receiver<ClientOrder>, to_server: &Sender<ClientNamespace>) -> Result<(), String> {
     if let Err(error) = crate::sys::unshare_network() {
         let why = format!("no network namespace, which needs CAP_SYS_ADMIN: {error}");
-        // The server's thread says so.
+        // The server's thread prints the SKIP message.
         let _ = to_server.send(Err(why));
         return Ok(());
     }
@@ -119,7 +120,7 @@ fn client_host(orders: &Receiver<ClientOrder>, to_server: &Sender<ClientNamespac
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     to_server.send(Ok(thread)).map_err(|error| text(&error))?;
     let mut ready = false;
-    // Ends when the server's thread does.
+    // The channel closes when the server's thread ends.
     while let Ok((bind, port)) = orders.recv() {
         if !ready {
             let done = ip(&[
@@ -164,7 +165,7 @@ fn ask_every_address(bind: &str, port: u16) -> EngineTestResult {
         let (_, from) = ask(&client("[::]:0")?, to, b"x")?;
         assert_eq!(from, to);
     }
-    // All nodes of the link: answered from a proper address of the interface.
+    // The all-nodes multicast address: the reply has the interface's link-local address.
     let to = SocketAddrV6::new("ff02::1".parse()?, port, 0, scope);
     let (_, from) = ask(&client("[::]:0")?, to.into(), b"x")?;
     assert_eq!(from.ip(), "fe80::5".parse::<IpAddr>()?);

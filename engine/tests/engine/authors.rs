@@ -1,5 +1,5 @@
-//! What authors of servers need beside a request and its reply: replies later, groups, sockets of their own, several addresses,
-//! and what a datagram carries beside its payload.
+//! Features beyond a request and its reply: deferred replies, multicast groups, adopted sockets,
+//! several addresses, traffic class, and segmentation offload.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,10 +15,9 @@ use socket2::{Domain, Socket, Type};
 
 const ANY: &str = "127.0.0.1:0";
 
-/// A request, and the way to reply to it.
 type QueuedRequest = (Vec<u8>, DeferredReply);
 
-/// Hands each request over.
+/// Sends each request to another thread, which replies.
 struct ForwardingService(Sender<QueuedRequest>);
 
 impl Service for ForwardingService {
@@ -45,7 +44,7 @@ fn a_reply_may_come_later_and_from_another_thread() -> EngineTestResult {
             let client = client(ANY)?;
             client.send_to(b"first", server)?;
             client.send_to(b"second", server)?;
-            // In another order than they came.
+            // The replies leave in the reverse order of the requests.
             let two = [requests.recv_timeout(PATIENCE)?, requests.recv_timeout(PATIENCE)?];
             let sent = thread::spawn(move || {
                 two.iter().rev().try_for_each(|(request, reply)| reply.send(&request.repeat(2)))
@@ -90,7 +89,7 @@ fn a_datagram_to_a_group_comes_to_one_worker() -> EngineTestResult {
         let (answer, from) = ask(&client, to, &[turn])?;
         assert_eq!((answer, from.ip()), (vec![turn], Ipv4Addr::LOCALHOST.into()));
     }
-    // What comes to the server's own address comes after all copies there may be.
+    // The server would receive any further copies of the group datagrams before this request.
     let own = (Ipv4Addr::LOCALHOST, to.port()).into();
     assert_eq!(ask(&client, own, b"own")?.0, b"own");
     assert_eq!(running.stop()?.total().received, 21);
@@ -121,7 +120,7 @@ fn sockets_that_exist_are_served_and_outlive_the_server() -> EngineTestResult {
             let total = running.stop()?.total();
             assert_eq!(total.received, if connected { 1 } else { 2 }, "{total:?}");
         }
-        // It still receives, and waits where nothing is there.
+        // After the server has stopped, the socket still receives, and its read timeout works.
         client.send_to(b"after", own.local_addr()?)?;
         assert_eq!(own.recv(&mut [0; 16])?, 5);
         own.set_read_timeout(Some(Duration::from_millis(1)))?;
@@ -168,10 +167,10 @@ fn several_addresses_have_workers_each() -> EngineTestResult {
     Ok(())
 }
 
-/// What a request came with: traffic class, bytes of a segment, lengths of its datagrams.
+/// Traffic class, segment size in bytes, and lengths of the datagrams of a request.
 type ReceiveTimes = (Option<u8>, Option<u16>, Vec<usize>);
 
-/// A server that says what it sees, and echoes it.
+/// A server that reports the [`ReceiveTimes`] of each request and echoes the request.
 fn observed(builder: Builder) -> Result<(RunningServer, Receiver<ReceiveTimes>), ServerError> {
     let (sender, receiver) = channel();
     let start = move |_| {
@@ -185,7 +184,7 @@ fn observed(builder: Builder) -> Result<(RunningServer, Receiver<ReceiveTimes>),
     Ok((builder.start(start)?, receiver))
 }
 
-/// A server that replies to `go` with so many bytes and these options.
+/// A server that replies to `go` with `length` bytes and these options, and drops other requests.
 fn replying(builder: Builder, length: usize, options: ReplyOptions) -> Result<RunningServer, ServerError> {
     builder.start(move |_| {
         move |request: &Request<'_>, reply: &mut [u8]| {
@@ -197,7 +196,7 @@ fn replying(builder: Builder, length: usize, options: ReplyOptions) -> Result<Ru
 
 #[test]
 fn a_traffic_class_is_received_and_sent() -> EngineTestResult {
-    // Expedited forwarding, and ECN's Congestion Experienced.
+    // DSCP Expedited Forwarding (46) and ECN Congestion Experienced.
     let class = 0xbb;
     for backend in BACKENDS {
         for bind in [ANY, "0.0.0.0:0", "[::1]:0", "[::]:0"] {
@@ -208,7 +207,7 @@ fn a_traffic_class_is_received_and_sent() -> EngineTestResult {
             assert_eq!(ask(&client(at)?, to, b"plain")?.0, b"plain", "{backend:?} {bind}");
             assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(0), None, vec![5]), "{backend:?} {bind}");
             let options = ReplyOptions { to: Some(to), traffic_class: Some(class), ..Default::default() };
-            // From each kind of socket, and from a reply that comes later.
+            // The class is set on an immediate reply and on a deferred reply.
             let sender = replying(server.clone().backend(backend), 9, options)?;
             let through = SocketAddr::new(to.ip(), sender.local_addr().port());
             client(at)?.send_to(b"go", through)?;
@@ -217,7 +216,7 @@ fn a_traffic_class_is_received_and_sent() -> EngineTestResult {
             client(at)?.send_to(b"go", SocketAddr::new(to.ip(), deferring.local_addr().port()))?;
             requests.recv_timeout(PATIENCE)?.1.send_with(b"later", options)?;
             assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(class), None, vec![5]), "{backend:?} {bind}");
-            // An IPv4 sender on a socket for both.
+            // An IPv4 destination on a dual-stack socket.
             if bind == "[::]:0" {
                 let v4 = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), to.port());
                 let options = ReplyOptions { to: Some(v4), ..options };
@@ -249,7 +248,8 @@ fn segments_are_received_at_once_and_sent_as_datagrams() -> EngineTestResult {
             assert_eq!(seen.recv_timeout(PATIENCE)?, (None, None, vec![3]), "{backend:?} {bind}");
             assert_eq!(ask(&client(at)?, to, b"")?.0, b"");
             assert_eq!(seen.recv_timeout(PATIENCE)?, (None, None, vec![0]), "{backend:?} {bind}");
-            // A client gets single datagrams of a long reply, and a server with offload all at once.
+            // A client receives the datagrams of a segmented reply one by one. A server with GRO
+            // receives them as one request.
             let options = ReplyOptions { segment_bytes: Some(100), ..Default::default() };
             let sender = replying(server.clone(), 250, options)?;
             let through = SocketAddr::new(to.ip(), sender.local_addr().port());
@@ -264,7 +264,8 @@ fn segments_are_received_at_once_and_sent_as_datagrams() -> EngineTestResult {
             client.send_to(b"go", SocketAddr::new(to.ip(), sender.local_addr().port()))?;
             let coalesced = (None, Some(100), vec![100, 100, 50]);
             assert_eq!(seen.recv_timeout(PATIENCE)?, coalesced, "{backend:?} {bind}");
-            // What is echoed of it is cut as it was: the first sender gets three requests.
+            // The observer's echo is segmented like the request, so `sender` receives three more
+            // requests.
             let begun = std::time::Instant::now();
             while sender.total().received < 4 && begun.elapsed() < PATIENCE {
                 thread::sleep(Duration::from_millis(1));

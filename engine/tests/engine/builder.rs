@@ -1,4 +1,4 @@
-//! What cannot be built is told in one line that says what, where and what to do.
+//! Invalid settings: the one-line error names the setting, its value and the fix.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -13,7 +13,7 @@ fn local() -> Builder {
     Server::builder().bind(SocketAddr::from(([127, 0, 0, 1], 0)))
 }
 
-/// The error of building, and that it holds the words that a user needs.
+/// Returns the error of `prepare`. Checks that its text contains `words`.
 #[track_caller]
 fn refused(builder: Builder, words: &[&str]) -> ServerError {
     match builder.prepare() {

@@ -1,4 +1,4 @@
-//! The examples do what they say.
+//! The examples work as documented.
 
 #[path = "../../examples/deferred.rs"]
 #[allow(dead_code, unreachable_pub)] // Its main.
@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use crate::support::{EngineTestResult, ask, client};
 
 const ANY_PORT: &str = "127.0.0.1:0";
-/// From so many ports, so that more than one socket is asked where there is more than one CPU.
+/// Number of clients, each with its own port, so that requests reach several sockets on a machine
+/// with several CPUs.
 const CLIENTS: u64 = 16;
 
 #[test]
@@ -32,7 +33,7 @@ fn echo_echoes() -> EngineTestResult {
     Ok(())
 }
 
-/// The programs in docs/embedding.md are the examples, which are built and run here.
+/// The programs in docs/embedding.md are the examples, so they are built and tested here.
 #[test]
 fn the_programs_in_the_manual_are_the_examples() {
     let manual = include_str!("../../../docs/embedding.md");
@@ -54,7 +55,7 @@ fn deferred_replies_come() -> EngineTestResult {
     let served = deferred::start(ANY_PORT.parse()?)?;
     let client = client(ANY_PORT)?;
     assert_eq!(ask(&client, served.running.local_addr(), b"hello")?.0, b"HELLO");
-    // The thread that replies counts its reply after it was sent, so that the client may be first.
+    // The replying thread counts a reply after sending it, so the client may be first.
     let deadline = Instant::now() + Duration::from_secs(10);
     while served.running.total().deferred_sent == 0 && Instant::now() < deadline {
         std::thread::yield_now();
@@ -75,7 +76,8 @@ fn dns_stub_knows_one_address() -> EngineTestResult {
     let (answer, _) = ask(&client, running.local_addr(), &query(1, 1))?;
     assert_eq!(answer[..12], [7, 8, 0x85, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
     assert_eq!(answer[answer.len() - 4..], [192, 0, 2, 1]);
-    // An answer is not answered, and what is, is to what came after: a question for which there is no data.
+    // The server drops a DNS response (QR set), so the next reply belongs to the query after it,
+    // for a type without data.
     client.send_to(&query(1, 0x80), running.local_addr())?;
     let (answer, _) = ask(&client, running.local_addr(), &query(28, 0))?;
     assert_eq!(answer[2..8], [0x84, 0, 0, 1, 0, 0]);

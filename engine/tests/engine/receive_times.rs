@@ -1,4 +1,4 @@
-//! A request's receive time is when the kernel got it, not when a worker did.
+//! The receive time of a request is the time in the kernel, not the time in the worker.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
 use linerate_engine::{Action, Backend, OverloadPolicy, Request, Server, ShedPolicy};
 
-/// What a worker saw of a request: its receive time, and the time when it had it in hand.
+/// The receive time of a request, and the time at which the worker processed it.
 type ReceiveTimes = (Option<SystemTime>, SystemTime);
 
-/// A server whose worker waits for a word before it answers.
+/// A server whose worker waits for a message on `go_on` before each reply.
 struct PausedServer {
     running: linerate_engine::RunningServer,
     seen: Receiver<ReceiveTimes>,
@@ -20,7 +20,7 @@ struct PausedServer {
 fn held(bind: SocketAddr, backend: Backend) -> Result<PausedServer, Box<dyn std::error::Error>> {
     let (told, seen) = channel();
     let (go_on, word) = channel();
-    // The worker's alone, and made on its thread.
+    // The only worker takes the receiver.
     let mut word = Some(word);
     let running =
         Server::builder().bind(bind).workers(1).backend(backend).receive_times(true).start(move |_| {
@@ -34,7 +34,7 @@ fn held(bind: SocketAddr, backend: Backend) -> Result<PausedServer, Box<dyn std:
     Ok(PausedServer { running, seen, go_on })
 }
 
-/// Whether a datagram waits in the socket of `port`, by the kernel's table of sockets.
+/// Whether a datagram waits in the socket of `port`, from /proc/net/udp and /proc/net/udp6.
 fn waits(port: u16) -> Result<bool, Box<dyn std::error::Error>> {
     let tables = std::fs::read_to_string("/proc/net/udp")? + &std::fs::read_to_string("/proc/net/udp6")?;
     Ok(tables.lines().any(|line| {
@@ -57,8 +57,8 @@ fn await_waiting(port: u16) -> EngineTestResult {
     Ok(())
 }
 
-/// A second request that comes while the worker has the first: when it was received, when it had come for sure, and when the
-/// worker had it.
+/// Sends a second request while the worker processes the first. Returns the receive time, a time
+/// after the arrival, and the time at which the worker processed it.
 fn second(
     held: &PausedServer,
     client: &UdpSocket,
@@ -93,8 +93,9 @@ fn a_wait_in_the_queue_is_after_the_receive_time() -> EngineTestResult {
             let to = SocketAddr::new(to.parse()?, held.running.local_addr().port());
             let client = client(local)?;
             let begun = SystemTime::now();
-            // The kernel starts to note times soon after it is first asked, by a work of its own; until then it says the time
-            // of the receive. On a busy machine that work waits for its turn.
+            // The kernel enables receive timestamps from a work queue after the first socket
+            // requests them. Until then, it reports the time of the receive call. On a busy machine
+            // this takes longer.
             let patience = Instant::now() + Duration::from_secs(20);
             let [received, came, in_hand] = loop {
                 let times = second(&held, &client, to)?;
@@ -131,7 +132,8 @@ fn who_does_not_ask_is_told_none() -> EngineTestResult {
     Ok(())
 }
 
-/// What waited too long is shed by its own receive time, since the socket then keeps none of the last datagram.
+/// Requests are shed by their own receive times, because the socket then has no time of the last
+/// datagram.
 #[test]
 fn old_requests_are_shed_by_their_receive_times() -> EngineTestResult {
     let shed_after = Duration::from_millis(20);
@@ -156,7 +158,8 @@ fn old_requests_are_shed_by_their_receive_times() -> EngineTestResult {
             })?;
         let (client, to) = (client("127.0.0.1:0")?, running.local_addr());
         let started = Instant::now();
-        // On a busy machine the first may be too old itself, or the kernel notes no times yet.
+        // On a busy machine, the first request may be too old itself, or the kernel does not take
+        // timestamps yet.
         while running.total().shed == 0 || running.total().answered == 0 {
             assert!(started.elapsed() < 2 * PATIENCE, "{backend:?}: {:?}", running.total());
             client.send_to(b"first", to)?;
@@ -170,7 +173,7 @@ fn old_requests_are_shed_by_their_receive_times() -> EngineTestResult {
                 std::thread::yield_now();
             }
             go_on.send(())?;
-            // Whether the second is shed or held, the worker comes by here.
+            // The worker reports the second request only if it is not shed; then let it continue.
             if in_hand.recv_timeout(Duration::from_millis(50)).is_ok() {
                 go_on.send(())?;
             }

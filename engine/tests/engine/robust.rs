@@ -1,4 +1,4 @@
-//! Whatever is sent to a server, it goes on answering the good requests.
+//! A server answers good requests whatever other datagrams it receives.
 
 use crate::support::{BACKENDS, client};
 use linerate_engine::{Action, Request, Server};

@@ -1,4 +1,4 @@
-//! Requests are answered, whatever the backend, the layout of sockets and the address family.
+//! A server answers requests with every backend, socket layout and address family.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
@@ -78,7 +78,7 @@ fn ipv6_alone_leaves_ipv4_alone() -> EngineTestResult {
     let port = running.local_addr().port();
     let (answer, _) = ask(&client("[::1]:0")?, SocketAddr::new("::1".parse()?, port), b"six")?;
     assert_eq!(answer, b"six");
-    // The port is free for IPv4.
+    // Another server can bind the port for IPv4.
     let four = Server::builder().bind(SocketAddr::from(([0, 0, 0, 0], port))).start(|_| Echo)?;
     assert_eq!(four.local_addr().port(), port);
     Ok(())

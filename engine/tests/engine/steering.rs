@@ -1,5 +1,5 @@
-//! Packets reach the socket that the table gives the CPU they are processed on. Loopback processes a packet on the CPU
-//! it is sent from, so a thread bound to a CPU chooses.
+//! Packets reach the socket that the CPU table assigns to the CPU that processes them. Loopback
+//! processes a packet on the CPU that sends it, so a sender that is bound to a CPU selects the CPU.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 
 const FLOWS: usize = 64;
 
-/// Two CPUs, if there are.
+/// Two CPUs. `None`, after a SKIP message, on a machine with one CPU.
 fn two_cpus(test: &str) -> std::io::Result<Option<[u32; 2]>> {
     match cpus()?[..] {
         [first, second, ..] => Ok(Some([first, second])),
@@ -23,7 +23,7 @@ fn two_cpus(test: &str) -> std::io::Result<Option<[u32; 2]>> {
     }
 }
 
-/// Attaches, or says why that cannot be tested here.
+/// Attaches the program. Returns false, after a SKIP message, if the process lacks the privilege.
 fn attach<S: std::os::fd::AsFd>(
     test: &str,
     sockets: &[S],
@@ -54,7 +54,7 @@ fn udp_group(address: &str, size: usize) -> std::io::Result<(Vec<UdpSocket>, Soc
     Ok((sockets, address))
 }
 
-/// How many of [`FLOWS`] datagrams sent from `cpu` each socket gets.
+/// The number of datagrams that each socket receives, of [`FLOWS`] datagrams sent from `cpu`.
 fn spread(cpu: u32, sockets: &[UdpSocket], to: SocketAddr) -> std::io::Result<Vec<usize>> {
     let local = if to.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
     on_cpu(cpu, || -> std::io::Result<()> {
@@ -65,7 +65,7 @@ fn spread(cpu: u32, sockets: &[UdpSocket], to: SocketAddr) -> std::io::Result<Ve
     })??;
     let mut buffer = [0; 8];
     let mut counts = vec![0; sockets.len()];
-    // They are there at once, unless the softirq was put off to its thread.
+    // The datagrams are in the sockets at once, unless ksoftirqd processes them.
     let begun = Instant::now();
     while counts.iter().sum::<usize>() < FLOWS && begun.elapsed() < PATIENCE {
         for (socket, count) in sockets.iter().zip(&mut counts) {
@@ -91,7 +91,7 @@ fn udp_follows_the_cpu_in_any_order() -> EngineTestResult {
             }
             for (cpus, at) in [([[a], [b], [9999]], [0, 1]), ([[b], [9999], [a]], [2, 0])] {
                 let table = CpuTable::new(&cpus)?;
-                // A socket stays in an eBPF map for as long as that lives: detach first.
+                // A socket stays in its eBPF map as long as the map exists, so detach first.
                 steer::detach(&sockets[0])?;
                 if !attach(test, &sockets, &table, program)? {
                     continue;
@@ -117,11 +117,11 @@ fn an_extended_program_does_not_care_in_which_order_sockets_were_bound() -> Engi
     if attach(test, &sockets, &CpuTable::new(&[[9999], [b], [a]])?, SteeringProgram::Ebpf)? {
         assert_eq!(spread(a, &sockets, to)?, [0, 0, FLOWS]);
         assert_eq!(spread(b, &sockets, to)?, [0, FLOWS, 0]);
-        // The others keep their slots when one leaves.
+        // When a socket closes, the other sockets keep their slots.
         sockets.remove(0);
         assert_eq!(spread(a, &sockets, to)?, [0, FLOWS]);
         assert_eq!(spread(b, &sockets, to)?, [FLOWS, 0]);
-        // And the hash takes over for the CPU whose socket has left.
+        // The kernel's hash selects a socket for the CPU whose socket has closed.
         sockets.remove(0);
         assert_eq!(spread(b, &sockets, to)?, [FLOWS]);
     }
@@ -173,7 +173,7 @@ fn tcp_listeners_are_steered_in_the_order_in_which_they_listen() -> EngineTestRe
             address = socket.local_addr()?.as_socket().ok_or("no address")?;
             bound.push(socket);
         }
-        // Listening the other way round than bound.
+        // The sockets listen in the reverse order of their binds.
         bound.reverse();
         let mut listeners = Vec::new();
         for socket in bound {
@@ -231,7 +231,7 @@ fn a_server_is_steered_with_its_cpus_in_any_order() -> EngineTestResult {
                     Ok(())
                 })??;
                 assert_eq!(running.sockets()[worker].cpus, [cpu]);
-                // The other worker's figure stands still, so nothing has to be waited for.
+                // The other worker's counter does not change now, so the test need not wait for it.
                 let other = running.counters()[1 - worker].answered;
                 assert_eq!(other, if worker == 0 { 0 } else { FLOWS as u64 });
                 assert_eq!(before, 0);

@@ -1,4 +1,4 @@
-//! A stopping server answers what it has taken, ends in time, and tells what went wrong.
+//! A stopping server answers the requests that it has taken, ends in time and reports errors.
 
 use std::collections::HashSet;
 use std::sync::atomic::{
@@ -55,7 +55,7 @@ fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> EngineTestRe
     Ok(())
 }
 
-/// Clients keep sending while the server stops: whatever it counts as answered arrives.
+/// Clients send while the server stops. Each reply that the server counts arrives.
 #[test]
 fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
     for backend in BACKENDS {
@@ -72,7 +72,8 @@ fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
                 )?;
             let to = running.local_addr();
             let ended = AtomicBool::new(false);
-            // How many answers there are to be seen, known at the end, and how many were.
+            // `answered`: replies that the server counted, set after its end. `seen`: replies that
+            // the clients received.
             let (answered, seen) = (AtomicU64::new(0), AtomicU64::new(0));
             let under_way = Barrier::new(3);
             let (total, floods) = std::thread::scope(|scope| {
@@ -92,7 +93,8 @@ fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
                     let mut outstanding = 0u32;
                     let mut index = 0u64;
                     while !ended.load(Acquire) {
-                        // Few enough under way for the client's own receive buffer.
+                        // Few outstanding requests, so that their replies fit into the client's
+                        // receive buffer.
                         if outstanding < 100 {
                             let request = index.to_le_bytes();
                             client.send_to(&request, to)?;
@@ -104,7 +106,7 @@ fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
                         }
                         outstanding -= take();
                     }
-                    // They are there at once, unless the softirq was put off to its thread.
+                    // The replies are in the socket at once, unless ksoftirqd processes them.
                     let begun = Instant::now();
                     while take() == 1
                         || seen.load(Relaxed) < answered.load(Relaxed) && begun.elapsed() < PATIENCE
@@ -132,7 +134,7 @@ fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
     Ok(())
 }
 
-/// A flood that never lets the queue run empty cannot keep a server from stopping.
+/// A flood that never lets the queue become empty does not prevent the stop.
 #[test]
 fn draining_has_an_end() -> EngineTestResult {
     let running = Server::builder()
@@ -141,7 +143,7 @@ fn draining_has_an_end() -> EngineTestResult {
         .drain_limit(Duration::from_millis(20))
         .start(|_| {
             |_: &Request<'_>, _: &mut [u8]| {
-                // Slower than the flood.
+                // The service is slower than the flood.
                 std::thread::sleep(Duration::from_micros(200));
                 Action::Drop
             }
@@ -190,7 +192,7 @@ fn a_panic_names_its_worker_and_spares_the_others() -> EngineTestResult {
             while running.ended_workers().is_empty() {
                 std::thread::yield_now();
             }
-            // Its socket went with it, so that every flow reaches the worker that is left.
+            // The socket of the ended worker is closed, so every flow reaches the other worker.
             for _ in 0..32 {
                 let (answer, _) = ask(&client("127.0.0.1:0")?, to, b"still there?")?;
                 assert_eq!(answer, b"still there?", "{backend:?} {sockets:?}");
@@ -208,7 +210,7 @@ fn a_panic_names_its_worker_and_spares_the_others() -> EngineTestResult {
     Ok(())
 }
 
-/// The service is made anew, the socket and what it has queued stay.
+/// The worker restarts with a new service. Its socket and the requests in the socket remain.
 #[test]
 fn a_worker_that_panics_is_started_anew() -> EngineTestResult {
     for backend in BACKENDS {
@@ -229,7 +231,7 @@ fn a_worker_that_panics_is_started_anew() -> EngineTestResult {
             while running.total().panicked < panics {
                 std::thread::yield_now();
             }
-            // It waits in the socket while the worker does.
+            // The request waits in the socket until the worker restarts.
             assert_eq!(ask(&client, to, b"still there?")?.0, [panics as u8], "{backend:?}");
         }
         assert!(running.ended_workers().is_empty());
@@ -240,7 +242,7 @@ fn a_worker_that_panics_is_started_anew() -> EngineTestResult {
     Ok(())
 }
 
-/// A worker that waits to be started anew is told of the end all the same.
+/// A worker that pauses before its restart ends at once when the server stops.
 #[test]
 fn a_stop_does_not_wait_for_a_restart() -> EngineTestResult {
     let running = Server::builder()
@@ -248,7 +250,7 @@ fn a_stop_does_not_wait_for_a_restart() -> EngineTestResult {
         .workers(1)
         .start(|_| |_: &Request<'_>, _: &mut [u8]| -> Action { panic!("always") })?;
     let client = client("127.0.0.1:0")?;
-    // The waits grow to a second by then.
+    // After 8 panics the pause before a restart is one second.
     for panics in 1..=8 {
         client.send_to(b"poison", running.local_addr())?;
         while running.total().panicked < panics {
@@ -266,7 +268,7 @@ fn dropping_stops() -> EngineTestResult {
     let running = Server::builder().bind("127.0.0.1:0".parse()?).start(|_| Echo)?;
     let address = running.local_addr();
     drop(running);
-    // The port is free again, so nobody holds a socket on it.
+    // The port is free again, so no socket is bound to it.
     drop(Server::builder().bind(address).start(|_| Echo)?);
     Ok(())
 }

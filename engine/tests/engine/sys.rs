@@ -1,9 +1,9 @@
-//! A network of one's own.
+//! Network namespaces.
 
 use std::io;
 
-/// Gives the calling thread, and those it starts, an empty network namespace.
+/// Moves the calling thread, and threads that it starts later, to a new network namespace.
 pub(crate) fn unshare_network() -> io::Result<()> {
-    // SAFETY: takes no pointers, and affects what the calling thread opens from now on only.
+    // SAFETY: the call has no pointer arguments and affects only later system calls of this thread.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

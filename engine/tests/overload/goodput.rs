@@ -1,8 +1,9 @@
-//! What is still answered in time when far more is asked than can be, with the policy and without, in a lab.
+//! Goodput far above capacity, with an overload policy and without it, in a lab.
 //!
-//! A request costs the service so much of its CPU's time, and its softirqs run on the same CPU. Without the policy requests
-//! wait in the receive buffer for longer than anyone waits for an answer, on a slow machine still longer; with it they are few. So both
-//! sides hold on a busy machine too, and whether the policy does anything shows.
+//! Each request costs the service a fixed CPU time, and the softirqs run on the same CPU. Without
+//! the policy, requests wait in the receive buffer for longer than the client waits for a reply; a
+//! slower machine makes the wait longer. With the policy, few requests wait. Therefore both results
+//! also hold on a busy machine, and they show the effect of the policy.
 
 use std::net::UdpSocket;
 use std::process::Command;
@@ -20,33 +21,36 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::guard::{client_at, lab};
 use crate::support::{EngineTestResult, cpus, on_cpu, skip};
 
-/// What a request takes of the worker's CPU time.
+/// CPU time of the worker per request.
 const COST: Duration = Duration::from_micros(50);
 
-/// Who asked waits no longer for an answer.
+/// The client discards replies that take longer than this.
 const DEADLINE: Duration = Duration::from_millis(200);
 
-/// How long a request may wait with the policy: as long as who asks may be without its CPU on a busy machine.
+/// The longest wait of a request with the policy: as long as the client may lose its CPU on a busy
+/// machine.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Receive buffer of the server without a policy: more requests than are answered in five deadlines. The kernel doubles it, and takes
-/// some 770 bytes for a short one.
+/// Receive buffer, in bytes, of the server without a policy. It holds more requests than the server
+/// answers in five deadlines: the kernel doubles the size and accounts about 770 bytes per short
+/// request.
 const BUFFER: usize = 8 << 20;
 
-/// Requests under way when a capacity is looked for: so many that the worker hardly ever sleeps, and a default receive buffer
-/// holds their answers.
+/// Outstanding requests while the capacity is measured: enough that the worker hardly ever sleeps,
+/// and few enough that a default receive buffer holds their replies.
 const WINDOW: usize = 200;
 
 const ROUNDS: usize = 4;
 
-/// Takes its time, and counts what it answers before [`DEADLINE`] and after.
+/// Uses [`COST`] of CPU time per request. Counts the requests answered within [`DEADLINE`] and
+/// later.
 #[derive(Debug, Clone)]
 struct CostlyService {
-    /// What requests count their time from.
+    /// The origin of the send times in requests.
     began: Instant,
     in_time: Arc<AtomicU64>,
     late: Arc<AtomicU64>,
-    /// How long each request took until it was decided about.
+    /// Time from sending each request until the service processed it.
     waits: Arc<Mutex<Vec<Duration>>>,
 }
 
@@ -67,19 +71,19 @@ impl Service for CostlyService {
 }
 
 impl CostlyService {
-    /// The median since the last look.
+    /// The median wait since the previous call.
     fn median_wait(&self) -> Duration {
         let mut waits = std::mem::take(&mut *self.waits.lock().unwrap_or_else(PoisonError::into_inner));
         waits.sort_unstable();
         waits.get(waits.len() / 2).copied().unwrap_or_default()
     }
 
-    /// A request as of now.
+    /// A request that contains the current time.
     fn request(&self) -> [u8; 8] {
         (self.began.elapsed().as_nanos() as u64).to_ne_bytes()
     }
 
-    /// Answers in time a second while `during` goes on.
+    /// Requests answered in time per second, measured for the time `during`.
     fn rate(&self, during: Duration) -> f64 {
         let (begun, before) = (Instant::now(), self.in_time.load(Relaxed));
         std::thread::sleep(during);
@@ -87,34 +91,32 @@ impl CostlyService {
     }
 }
 
-/// CPU time of the calling thread.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What was seen of a server, requests a second.
+/// The results for one server, in requests per second.
 #[derive(Debug)]
 struct GoodputSample {
-    /// Answered in time where each request waits for an answer to another.
+    /// Answered in time at a closed loop: each reply triggers the next request.
     capacity: f64,
-    /// Sent when nothing is waited for.
+    /// Sent in a flood, which does not wait for replies.
     asked: f64,
-    /// Answered in time then.
+    /// Answered in time during the flood.
     goodput: f64,
-    /// The median time of a request until it was decided about then.
+    /// The median wait of a processed request during the flood.
     wait: Duration,
 }
 
-/// Where the test runs.
 struct GoodputTestbed<'a> {
     lab: &'a Lab,
-    /// Of who asks, and of the server and its softirqs.
+    /// The CPU of the client, and the CPU of the server and its softirqs.
     cpus: [u32; 2],
 }
 
 impl GoodputTestbed<'_> {
-    /// Has the server's CPU process what arrives.
+    /// Sets RPS so that the server's CPU processes the received packets.
     fn steer(&self) -> EngineTestResult {
         let interface = &self.lab.links()[0].receiver.interface;
         let queue = self.lab.receiver().sys_path()?.join("class/net").join(interface).join("queues/rx-0");
@@ -162,7 +164,7 @@ impl GoodputTestbed<'_> {
         let (asked, goodput, wait) = self.beside(
             |over| flood(&client, &service, &sent, over),
             || {
-                // Until what waits is as much as can, and its first is late.
+                // Wait until the receive buffer is full and its oldest request is late.
                 service.rate(DEADLINE * 7 / 4);
                 service.median_wait();
                 let (begun, before) = (Instant::now(), sent.load(Relaxed));
@@ -175,7 +177,8 @@ impl GoodputTestbed<'_> {
         Ok(GoodputSample { capacity, asked, goodput, wait })
     }
 
-    /// What `look` sees while `ask` asks, on the CPU for that, until told that it is over.
+    /// Runs `ask` on the client's CPU while `look` measures. Then sets the flag `over`, which ends
+    /// `ask`.
     fn beside<T>(
         &self,
         ask: impl FnOnce(&AtomicBool) + Send,
@@ -192,13 +195,13 @@ impl GoodputTestbed<'_> {
     }
 }
 
-/// Has a thread go before all others of its CPU, so that it is not they who decide how much is answered.
+/// Gives a thread real-time priority, so that other threads on its CPU do not affect the goodput.
 fn prefer(thread: i32) -> EngineTestResult {
     let done = Command::new("chrt").args(["--fifo", "--pid", "1", &thread.to_string()]).output()?;
     if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into()) }
 }
 
-/// Keeps [`WINDOW`] requests under way.
+/// Keeps [`WINDOW`] requests outstanding.
 fn ask_in_turn(client: &UdpSocket, service: &CostlyService, over: &AtomicBool) {
     let _ = client.set_read_timeout(Some(Duration::from_millis(100)));
     while !over.load(Relaxed) {
@@ -219,7 +222,7 @@ fn flood(client: &UdpSocket, service: &CostlyService, sent: &AtomicU64, over: &A
     }
 }
 
-/// Of all turns together, `of` for each request of capacity.
+/// The sum of `of` over all rounds, divided by the sum of their capacities.
 fn by_capacity(all: &[GoodputSample], of: fn(&GoodputSample) -> f64) -> f64 {
     all.iter().map(of).sum::<f64>() / all.iter().map(|seen| seen.capacity).sum::<f64>()
 }
@@ -228,7 +231,7 @@ fn by_capacity(all: &[GoodputSample], of: fn(&GoodputSample) -> f64) -> f64 {
 fn far_above_its_capacity_a_server_goes_on_answering() -> EngineTestResult {
     let test = "far_above_its_capacity_a_server_goes_on_answering";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
-    // A mask of RPS has 32 CPUs a word.
+    // An RPS mask has 32 CPUs per word; this test writes one word.
     let cpus: Vec<u32> = cpus()?.into_iter().filter(|cpu| *cpu < 32).collect();
     let &[first, second, ..] = cpus.as_slice() else {
         skip(test, "takes two CPUs");
@@ -260,10 +263,11 @@ fn far_above_its_capacity_a_server_goes_on_answering() -> EngineTestResult {
     );
     println!("{seen}");
     assert!(asked.iter().all(|times| *times >= 2.0), "that is hardly above capacity: {seen}");
-    // On a quiet machine it is all of it.
+    // On an idle machine, the server answers its full capacity in time.
     assert!(protected >= 0.7, "the policy does not keep it answering: {seen}");
     assert!(protected >= 2.0 * unprotected, "the policy gains nothing: {seen}");
-    // The guard's limit is a time, whatever a request costs. A count of 1024 was 51 ms here.
+    // The guard limits the wait, whatever a request costs. A fixed limit of 1024 requests would be
+    // a wait of 51 ms here.
     let mut waits: Vec<Duration> = with.iter().map(|seen| seen.wait).collect();
     waits.sort_unstable();
     let wait = waits[waits.len() / 2];

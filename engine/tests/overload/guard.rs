@@ -1,4 +1,4 @@
-//! The guard, in a lab.
+//! The XDP guard, in a lab.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
@@ -14,11 +14,13 @@ use linerate_lab::Lab;
 use crate::support::{EngineTestResult, PATIENCE, ask, client, skip};
 use crate::{PausedServer, fates, until};
 
-/// Requests that may wait for a worker that has not served yet, and the one that it has in hand.
+/// Requests that the guard admits for a worker that has not answered yet. The request that the
+/// worker processes counts, too.
 pub(crate) const FIRST: u32 = 64;
 pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
 
-/// A lab in which a guard can be; none, which is told, where there can be none.
+/// A lab in which the guard works, with one queue. `None`, after a SKIP message, if the lab or the
+/// guard cannot start.
 pub(crate) fn lab(test: &str, sender_addresses: usize) -> Option<Lab> {
     let built = Lab::builder().queues(1).sender_addresses(sender_addresses).start();
     let lab = built.map_err(|error| skip(test, error)).ok()?;
@@ -41,7 +43,7 @@ pub(crate) fn guarded(open_after: Duration) -> OverloadPolicy {
     OverloadPolicy { guard: Some(guard), ..OverloadPolicy::default() }
 }
 
-/// A server on the receiver, with one worker.
+/// Starts a server on the receiver with one worker.
 fn serve<S: Service + Clone + Sync + 'static>(
     lab: &Lab,
     overload: &OverloadPolicy,
@@ -50,7 +52,7 @@ fn serve<S: Service + Clone + Sync + 'static>(
     serve_at(lab, (lab.links()[0].receiver.ipv4[0], 0).into(), 1, overload, service)
 }
 
-/// The same at an address of the receiver, with more workers.
+/// Starts a server at an address of the receiver, with `workers` workers.
 pub(crate) fn serve_at<S: Service + Clone + Sync + 'static>(
     lab: &Lab,
     address: SocketAddr,
@@ -90,11 +92,11 @@ fn more_than_may_wait_is_refused_and_the_next_is_answered() -> EngineTestResult 
     }
     until("all have come", || counts(&running).admitted + counts(&running).refused == 101)?;
     let seen = counts(&running);
-    // The first, which was taken, is one of those that the worker has time for.
+    // The first request counts among the admitted requests, although the worker has taken it.
     assert_eq!(seen.admitted, u64::from(FIRST), "{seen:?}");
     assert_eq!((seen.opened, seen.over_share), (0, 0), "{seen:?}");
 
-    // Another port is nobody's business.
+    // The guard does not count packets to other ports.
     let other = lab.receiver().run(|| client_on(&lab))??;
     client.send_to(b"other", other.local_addr()?)?;
     assert_eq!(other.recv(&mut [0; 16])?, 5);
@@ -113,7 +115,7 @@ fn more_than_may_wait_is_refused_and_the_next_is_answered() -> EngineTestResult 
     Ok(())
 }
 
-/// Another server on the receiver.
+/// A UDP socket on the receiver, on another port than the server.
 fn client_on(lab: &Lab) -> std::io::Result<UdpSocket> {
     client(&format!("{}:0", lab.links()[0].receiver.ipv4[0]))
 }
@@ -132,13 +134,14 @@ fn it_opens_when_no_worker_takes_anything() -> EngineTestResult {
     until("it opens", || {
         client.send_to(b"more", running.local_addr()).is_ok() && counts(&running).opened > 0
     })?;
-    // Then nothing more is refused.
+    // An open guard refuses no request.
     let refused = counts(&running).refused;
     for _ in 0..20 {
         client.send_to(b"more", running.local_addr())?;
     }
     assert_eq!(counts(&running).refused, refused);
-    // And with the worker it comes back: what waits is taken, and a request is answered and not just let through.
+    // The guard limits again when the worker continues: the worker takes the waiting requests, and
+    // the next request is counted as admitted, not as passed uncounted.
     drop(hold.release);
     client.set_read_timeout(Some(Duration::from_millis(100)))?;
     while client.recv(&mut [0; 16]).is_ok() {}
@@ -168,7 +171,7 @@ fn it_displaces_nobody_and_says_so() -> EngineTestResult {
     })
 }
 
-/// Not a test but what `it_goes_with_a_killed_process` runs in another process.
+/// Not a test: the process that `it_goes_with_a_killed_process` starts and kills.
 #[test]
 #[ignore = "serves until it is killed"]
 fn serve_until_killed() -> EngineTestResult {
@@ -198,7 +201,7 @@ fn it_goes_with_a_killed_process() -> EngineTestResult {
     })
 }
 
-/// Answers, but takes its time.
+/// Echoes each request after a delay.
 #[derive(Clone)]
 struct SlowService(Duration);
 
@@ -209,11 +212,11 @@ impl Service for SlowService {
     }
 }
 
-/// Polite sources, beside one that is not.
+/// Number of polite sources. One greedy source floods the server at the same time.
 const POLITE: usize = 10;
 
-/// Of the requests that polite sources send, one at a time and each waiting for its answer, how many are answered, while
-/// another sends without end.
+/// The share of the polite sources' requests that are answered while the greedy source floods. A
+/// polite source waits for each reply before it sends its next request.
 fn polite_share(
     lab: &Lab,
     overload: &OverloadPolicy,
@@ -258,7 +261,7 @@ fn polite_sources_keep_their_answers_beside_a_greedy_one() -> EngineTestResult {
     let test = "polite_sources_keep_their_answers_beside_a_greedy_one";
     let Some(lab) = lab(test, POLITE + 1) else { return Ok(()) };
     let guard = XdpGuard { wait: Duration::from_millis(10), open_after: FOREVER, ..XdpGuard::default() };
-    // The lab's sources have one /24.
+    // All sources of the lab are in one /24, so the shares must be per address.
     let fairness = SourceGrouping { v4_prefix: 32, v6_prefix: 64 };
     let overload =
         OverloadPolicy { guard: Some(guard), fairness: Some(fairness), ..OverloadPolicy::default() };

@@ -1,4 +1,4 @@
-//! What a server does above its capacity.
+//! Servers above their capacity: shedding, the guard, and goodput.
 
 mod goodput;
 mod guard;
@@ -13,17 +13,18 @@ use std::time::{Duration, Instant};
 use linerate_engine::{Action, Backend, Counts, OverloadPolicy, Request, Server, Service, ShedPolicy};
 use support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
 
-/// Answers with the request itself, but none before the other end is dropped.
+/// A service that echoes requests, but blocks on each request until [`ServiceHold::release`] is
+/// dropped.
 #[derive(Clone)]
 pub(crate) struct PausedServer {
     entered: Sender<()>,
     held: Arc<Mutex<Receiver<()>>>,
 }
 
-/// The other end of a service that is held.
+/// Controls a [`PausedServer`].
 pub(crate) struct ServiceHold {
     entered: Receiver<()>,
-    /// Releases it when dropped.
+    /// Unblocks the service when dropped.
     pub(crate) release: Sender<()>,
 }
 
@@ -36,7 +37,7 @@ impl PausedServer {
 }
 
 impl ServiceHold {
-    /// Waits until the service has a request.
+    /// Waits until the service blocks on a request.
     pub(crate) fn until_held(&self) -> EngineTestResult {
         Ok(self.entered.recv_timeout(PATIENCE)?)
     }
@@ -52,7 +53,7 @@ impl Service for PausedServer {
     }
 }
 
-/// Waits until `true_of` is so.
+/// Waits until `true_of` returns true.
 pub(crate) fn until(what: &str, mut true_of: impl FnMut() -> bool) -> EngineTestResult {
     let begun = Instant::now();
     while !true_of() {
@@ -77,7 +78,7 @@ fn shedding(after: Duration) -> OverloadPolicy {
     OverloadPolicy { shed: ShedPolicy::Oldest, shed_after: after, ..OverloadPolicy::default() }
 }
 
-/// Long enough that what is fresh does not wait as long on a busy machine.
+/// The age at which a request is shed: longer than a fresh request waits on a busy machine.
 const AFTER: Duration = Duration::from_secs(1);
 
 fn sheds(backend: Backend) -> EngineTestResult {
@@ -90,14 +91,15 @@ fn sheds(backend: Backend) -> EngineTestResult {
         .start(move |_| held.clone())?;
     let client = client("127.0.0.1:0")?;
     client.send_to(b"first", running.local_addr())?;
-    // It is held by the service, so that what comes now waits.
+    // The service blocks on this request, so later requests wait in the socket.
     hold.until_held()?;
-    // The kernel begins to note arrivals by a work queue (net/core/dev.c, `net_enable_timestamp`), which nothing tells of.
+    // The kernel enables receive timestamps from a work queue (net/core/dev.c,
+    // `net_enable_timestamp`) and does not report when they are enabled.
     std::thread::sleep(Duration::from_millis(200));
     for _ in 0..20 {
         client.send_to(b"late", running.local_addr())?;
     }
-    // That it waits is what this is about.
+    // The requests must wait for longer than the shedding age.
     std::thread::sleep(AFTER * 5 / 4);
     drop(hold.release);
     assert_eq!(client.recv(&mut [0; 16])?, 5, "{backend:?}");

@@ -1,4 +1,5 @@
-//! The guard wherever requests may come: IPv6, a wildcard address, a device without XDP, several workers.
+//! The guard on other paths of requests: IPv6, a wildcard address, a device without native XDP,
+//! several workers.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use crate::guard::{FIRST, FOREVER, counts, guarded, lab, serve_at};
 use crate::support::{EngineTestResult, PATIENCE, ask, client, skip};
 use crate::{PausedServer, ServiceHold, until};
 
-/// Holds the worker by a request and sends more than may wait: all but these are refused.
+/// Blocks the worker with one request, then sends more requests than the guard admits. The guard
+/// must refuse the rest.
 fn refuses_what_is_too_much(
     running: &RunningServer,
     hold: &ServiceHold,
@@ -27,7 +29,7 @@ fn refuses_what_is_too_much(
     Ok(())
 }
 
-/// What was admitted, once it is held no more.
+/// After the worker is released, all admitted requests and a new request are answered.
 fn all_are_answered(client: &UdpSocket, to: SocketAddr) -> EngineTestResult {
     for _ in 0..FIRST {
         client.recv(&mut [0; 16])?;
@@ -36,7 +38,7 @@ fn all_are_answered(client: &UdpSocket, to: SocketAddr) -> EngineTestResult {
     Ok(())
 }
 
-/// Both, for a server on `bind` that is asked at `to`.
+/// Runs both checks against a server that is bound to `bind`, with requests to `to`.
 fn is_guarded(lab: &Lab, bind: SocketAddr, to: SocketAddr) -> EngineTestResult {
     let (hold, held) = PausedServer::new();
     let running = serve_at(lab, bind, 1, &guarded(FOREVER), held)?;
@@ -69,7 +71,7 @@ fn all_addresses_of_a_wildcard_are_guarded() -> EngineTestResult {
     is_guarded(&lab, (Ipv4Addr::UNSPECIFIED, 0).into(), v4)?;
     if let Some(v6) = end.ipv6.first() {
         let any = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0));
-        // Also what comes by IPv4 to a socket for both.
+        // IPv4 requests to a dual-stack socket.
         is_guarded(&lab, any, v4)?;
         is_guarded(&lab, any, (*v6, 0).into())?;
     }
@@ -93,7 +95,8 @@ fn a_device_without_xdp_is_guarded_in_the_stack() -> EngineTestResult {
     all_are_answered(&client, running.local_addr())
 }
 
-/// Clients whose requests come to worker 0 and to worker 1 of a server that holds none.
+/// Returns a client whose requests reach worker 0 and a client whose requests reach worker 1.
+/// Neither worker may be blocked.
 fn one_of_each(lab: &Lab, running: &RunningServer) -> Result<[UdpSocket; 2], Box<dyn std::error::Error>> {
     let mut of = [None, None];
     for _ in 0..100 {
@@ -111,7 +114,7 @@ fn one_of_each(lab: &Lab, running: &RunningServer) -> Result<[UdpSocket; 2], Box
     Ok([first, second])
 }
 
-/// Held by requests that say so; answers all others.
+/// Blocks on the request `hold` and echoes all other requests.
 #[derive(Clone)]
 struct PartlyHeldService(PausedServer);
 
@@ -134,10 +137,12 @@ fn a_worker_that_is_stuck_does_not_keep_others_from_answering() -> EngineTestRes
     let [stuck, free] = one_of_each(&lab, &running)?;
     stuck.send_to(b"hold", to)?;
     hold.until_held()?;
-    // Few of those that may wait.
+    // 4 requests, a small part of the 128 that may wait.
     let flood = || (0..4).all(|_| stuck.send_to(b"more", to).is_ok());
     until("its requests fill what may wait", || flood() && counts(&running).refused > 0)?;
-    // The other one's are let through when nobody took any, and by then it is known who is stuck.
+    // The guard opens after 50 ms in which no worker took a request, and passes requests of the
+    // other client. By then the first worker counts as stuck (20 ms), so its waiting requests no
+    // longer limit the other worker.
     free.set_read_timeout(Some(Duration::from_millis(20)))?;
     until("the other worker answers again", || flood() && ask(&free, to, b"mine").is_ok())?;
     free.set_read_timeout(Some(PATIENCE))?;
@@ -153,7 +158,7 @@ fn a_worker_that_is_stuck_does_not_keep_others_from_answering() -> EngineTestRes
     Ok(())
 }
 
-/// Takes what answers are left from before.
+/// Discards replies to earlier requests.
 fn drain(client: &UdpSocket) -> EngineTestResult {
     client.set_nonblocking(true)?;
     while client.recv(&mut [0; 16]).is_ok() {}

@@ -1,4 +1,4 @@
-//! Clients for the tests.
+//! Backends, clients and CPU binding for the tests.
 #![allow(dead_code, reason = "each test binary uses the part it needs")]
 
 use std::io::Write as _;
@@ -9,14 +9,14 @@ use linerate_engine::{Backend, Server, SocketMode, SteeringProgram};
 
 pub(crate) type EngineTestResult = Result<(), Box<dyn std::error::Error>>;
 
-/// Long enough that only a lost datagram takes so long.
+/// A read timeout that expires only if a datagram is lost.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Those that run everywhere.
+/// The backends that run on every kernel.
 pub(crate) const BACKENDS: [Backend; 3] =
     [Backend::Recvfrom, Backend::Mmsg { batch: 1 }, Backend::Mmsg { batch: 64 }];
 
-/// Why a server would not run on `backend` here.
+/// The reason why a server cannot use `backend` on this machine; `None` if it can.
 pub(crate) fn lacking(backend: Backend) -> Option<String> {
     match Server::builder().bind(([0, 0, 0, 0], 0).into()).backend(backend).prepare() {
         Ok(server) => server.fallbacks().first().map(|fallback| fallback.why.clone()),
@@ -27,14 +27,14 @@ pub(crate) fn lacking(backend: Backend) -> Option<String> {
 pub(crate) const LAYOUTS: [SocketMode; 3] =
     [SocketMode::Shared, SocketMode::Reuseport, SocketMode::SteeredByCpu(SteeringProgram::Cbpf)];
 
-/// A client that gives up after [`PATIENCE`].
+/// A UDP client with the read timeout [`PATIENCE`].
 pub(crate) fn client(local: &str) -> std::io::Result<UdpSocket> {
     let socket = UdpSocket::bind(local)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     Ok(socket)
 }
 
-/// Sends one request and returns the answer and who sent it.
+/// Sends one request. Returns the reply and its source address.
 pub(crate) fn ask(
     client: &UdpSocket,
     to: SocketAddr,
@@ -69,8 +69,8 @@ pub(crate) fn on_cpu<T: Send>(cpu: u32, action: impl FnOnce() -> T + Send) -> st
     })
 }
 
-/// Says that a test cannot run here.
+/// Prints that a test is skipped.
 pub(crate) fn skip(test: &str, why: impl std::fmt::Display) {
-    // Past the test runner's capture, so that a skip is always seen.
+    // Bypasses the output capture of the test runner, so that skips are always visible.
     let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }

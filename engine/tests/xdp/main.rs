@@ -1,4 +1,5 @@
-//! AF_XDP on the links of a lab. Roles: this program also is the server that gets killed, and the one without privilege.
+//! AF_XDP servers on the links of a lab. With `role` arguments, this program is the server that a
+//! test kills, or the server without privileges.
 
 mod pass;
 mod scene;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
-/// A test fails by an error; what cannot be done here is told by [`scene::XdpTestSkip`].
+/// A test that cannot run on this machine returns [`scene::XdpTestSkip`].
 type XdpTestFn = fn() -> scene::XdpTestResult;
 
 const TESTS: &[(&str, XdpTestFn)] = &[

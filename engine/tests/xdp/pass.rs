@@ -1,4 +1,4 @@
-//! What is no request of the server's passes to the stack.
+//! Packets that are not requests to the server pass to the network stack.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,7 +12,7 @@ pub(crate) fn others_pass() -> XdpTestResult {
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
 
-    // Another port of UDP.
+    // Another UDP port.
     let other = SocketAddr::new(scene.ipv4(), PORT + 1);
     let socket = scene.lab.receiver().run(|| UdpSocket::bind(other))??;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -21,14 +21,14 @@ pub(crate) fn others_pass() -> XdpTestResult {
     let mut buffer = [0; 16];
     assert_eq!(socket.recv(&mut buffer)?, 5);
 
-    // A port that nobody has: the stack says so by ICMP.
+    // A closed UDP port: the stack replies with ICMP port unreachable.
     let nobody = scene.client(scene.ipv4())?;
     nobody.connect(SocketAddr::new(scene.ipv4(), PORT + 2))?;
     nobody.send(b"anybody?")?;
     let error = nobody.recv(&mut buffer).map_err(|error| error.kind());
     assert_eq!(error, Err(ErrorKind::ConnectionRefused));
 
-    // TCP at the same port.
+    // TCP on the same port number.
     let listener = scene.lab.receiver().run(|| TcpListener::bind(address))??;
     let mut stream = scene.sender().run(|| TcpStream::connect(address))??;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -37,7 +37,8 @@ pub(crate) fn others_pass() -> XdpTestResult {
     accepted.read_exact(&mut buffer[..3])?;
     assert_eq!(&buffer[..3], b"tcp");
 
-    // ARP, once the sender has forgotten the permanent entry.
+    // ARP: the sender's permanent neighbour entry is deleted, so the sender must resolve the
+    // address.
     let ip = scene.ipv4().to_string();
     run(scene.sender(), "ip", &["neigh", "del", &ip, "dev", "eth0"])?;
     assert_eq!(ask(&client, address, b"where are you?")?.0, b"where are you?");

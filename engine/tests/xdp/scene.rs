@@ -1,4 +1,4 @@
-//! What the tests start from.
+//! The lab, servers and clients that the AF_XDP tests use.
 
 use std::error::Error;
 use std::fmt;
@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 pub(crate) type XdpTestResult = Result<(), Box<dyn Error>>;
 
-/// Long enough that only a lost datagram takes so long.
+/// A read timeout that expires only if a datagram is lost.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why a test cannot be done here.
+/// The reason why a test cannot run on this machine.
 #[derive(Debug)]
 pub(crate) struct XdpTestSkip(pub(crate) String);
 
@@ -28,13 +28,12 @@ impl fmt::Display for XdpTestSkip {
 
 impl Error for XdpTestSkip {}
 
-/// A lab of the test's own.
+/// A lab with its own registry.
 pub(crate) struct XdpTestLab {
     pub(crate) lab: Lab,
     _directory: TempDir,
 }
 
-/// The port of most tests.
 pub(crate) const PORT: u16 = 5300;
 
 impl XdpTestLab {
@@ -52,7 +51,8 @@ impl XdpTestLab {
         Ok(Self { lab, _directory: directory })
     }
 
-    /// Starts a server at `address` of the receiver. It must serve by AF_XDP, unless this kernel has none.
+    /// Starts a server at `address` on the receiver. The server must use AF_XDP; skips the test if
+    /// the kernel has no AF_XDP.
     pub(crate) fn serve<S: Service + 'static>(
         &self,
         address: SocketAddr,
@@ -62,7 +62,7 @@ impl XdpTestLab {
         self.start(Server::builder().bind(address).workers(2).backend(Backend::Xdp(settings)), service)
     }
 
-    /// The same with settings of a test's own.
+    /// Like [`Self::serve`], with the settings in `builder`.
     pub(crate) fn start<S: Service + 'static>(
         &self,
         builder: Builder,
@@ -84,7 +84,7 @@ impl XdpTestLab {
         &self.lab.senders()[0]
     }
 
-    /// A client on the sender.
+    /// A UDP client on the sender, of the address family of `ip`.
     pub(crate) fn client(&self, ip: IpAddr) -> Result<UdpSocket, Box<dyn Error>> {
         let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = self.sender().run(|| UdpSocket::bind(any))??;
@@ -92,7 +92,7 @@ impl XdpTestLab {
         Ok(socket)
     }
 
-    /// The receiver's addresses, one a family.
+    /// The receiver's first address per family.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         let end = &self.lab.links()[0].receiver;
         let four = end.ipv4.first().map(|address| IpAddr::V4(*address));
@@ -104,13 +104,13 @@ impl XdpTestLab {
         IpAddr::V4(self.lab.links()[0].receiver.ipv4[0])
     }
 
-    /// The interface as `ip link` shows it at the receiver.
+    /// The output of `ip link show eth0` on the receiver.
     pub(crate) fn link(&self) -> Result<String, Box<dyn Error>> {
         run(self.lab.receiver(), "ip", &["link", "show", "eth0"])
     }
 }
 
-/// Runs a program in a host and returns what it printed.
+/// Runs a program in a lab host and returns its standard output.
 pub(crate) fn run(host: &LabHost, program: &str, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
     let output = host.run(|| Command::new(program).args(arguments).output())??;
     if output.status.success() {
@@ -119,7 +119,7 @@ pub(crate) fn run(host: &LabHost, program: &str, arguments: &[&str]) -> Result<S
     Err(format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Sends one request and returns the answer and who sent it.
+/// Sends one request. Returns the reply and its source address.
 pub(crate) fn ask(client: &UdpSocket, to: SocketAddr, request: &[u8]) -> io::Result<(Vec<u8>, SocketAddr)> {
     client.send_to(request, to)?;
     let mut answer = vec![0; 65_536];
@@ -128,7 +128,7 @@ pub(crate) fn ask(client: &UdpSocket, to: SocketAddr, request: &[u8]) -> io::Res
     Ok((answer, from))
 }
 
-/// Asks again and again until an answer comes, while links come and go.
+/// Repeats a request until its reply arrives, because requests are lost while an interface is down.
 pub(crate) fn ask_until_answered(client: &UdpSocket, to: SocketAddr, request: &[u8]) -> XdpTestResult {
     client.set_read_timeout(Some(Duration::from_millis(50)))?;
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Requests in frames are answered as from a socket.
+//! An AF_XDP server answers requests in frames like requests from a socket.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc::channel;
@@ -42,7 +42,7 @@ pub(crate) fn every_length() -> XdpTestResult {
             assert!(report.xdp.is_some());
         }
     }
-    // A dual-stack server answers IPv4 too.
+    // A server that is bound to `::` also answers IPv4.
     let running =
         scene
             .serve(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), PORT), AfXdpSettings::default(), |_| Echo)?;
@@ -79,7 +79,8 @@ pub(crate) fn a_frame_comes_with_the_time_it_was_taken() -> XdpTestResult {
             taken.is_none_or(|taken| begun <= taken && taken <= in_hand),
             "{begun:?} {taken:?} {in_hand:?}"
         );
-        // One that comes by the socket has the kernel's time, before the worker had it.
+        // A request that arrives through the socket has the kernel's receive time, which is earlier
+        // than the time in the worker.
         ask(&client, at, &[7; 4000])?;
         let (received, in_hand) = seen.recv_timeout(PATIENCE)?;
         assert_eq!(received.is_some(), times);
@@ -90,7 +91,7 @@ pub(crate) fn a_frame_comes_with_the_time_it_was_taken() -> XdpTestResult {
     Ok(())
 }
 
-/// Answers with the addresses it is told.
+/// Replies with the source and destination addresses of the request.
 fn tell(request: &Request<'_>, reply: &mut [u8]) -> Action {
     let text = format!("{} {:?}", request.source(), request.destination());
     reply[..text.len()].copy_from_slice(text.as_bytes());
@@ -210,7 +211,7 @@ pub(crate) fn each_fate_is_counted() -> XdpTestResult {
 pub(crate) fn a_panic_costs_its_batch_alone() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    // Few frames: one that were lost with each panic would soon be missed.
+    // Few frames, so that the server soon runs out of frames if panics leak them.
     let settings = AfXdpSettings { frames: 128, ..AfXdpSettings::default() };
     let running = scene.serve(address, settings, |_| {
         |request: &Request<'_>, _: &mut [u8]| {
@@ -241,7 +242,7 @@ pub(crate) fn workers_serve_their_queues() -> XdpTestResult {
         .map(|queue| queue.worker)
         .collect();
     assert_eq!(workers, [0, 1]);
-    // The kernel gives each flow a queue, by hash.
+    // The kernel selects the queue of each flow by a hash.
     for number in 0..64u8 {
         let (answer, _) = ask(&scene.client(scene.ipv4())?, address, &[number; 5])?;
         assert_eq!(answer, [number; 5]);
@@ -249,7 +250,7 @@ pub(crate) fn workers_serve_their_queues() -> XdpTestResult {
     let report = running.stop()?;
     assert!(report.workers.iter().all(|counts| counts.frames > 0), "{report:?}");
     assert_eq!(report.total().frames, 64);
-    // One worker has both queues, and one memory for them.
+    // One worker serves both queues, which share one UMEM.
     let builder = linerate_engine::Server::builder()
         .bind(address)
         .workers(1)
@@ -265,7 +266,7 @@ pub(crate) fn workers_serve_their_queues() -> XdpTestResult {
     Ok(())
 }
 
-/// A request from the sender as it is on the wire.
+/// The Ethernet frame of a request from the sender, with VLAN tag 42 if `tagged`.
 fn frame(scene: &XdpTestLab, tagged: bool, payload: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let (sender, receiver) = (&scene.lab.links()[0].sender, &scene.lab.links()[0].receiver);
     let (from, to) = (sender.ipv4[0].octets(), receiver.ipv4[0].octets());
@@ -287,7 +288,7 @@ pub(crate) fn tags_are_kept() -> XdpTestResult {
     let (sender, receiver) = (&scene.lab.links()[0].sender, &scene.lab.links()[0].receiver);
     let wire = scene.sender().run(|| sys::packet_socket(sender.index, PATIENCE))??;
     wire.send(&frame(&scene, true, b"tagged")?)?;
-    // The kernel takes the outer tag off a frame before a packet socket sees it.
+    // The kernel removes the outer VLAN tag before a packet socket receives the frame.
     let mut back = Vec::new();
     let (from, to) = (receiver.ipv4[0].octets(), sender.ipv4[0].octets());
     PacketBuilder::ethernet2(receiver.mac, sender.mac)
@@ -297,7 +298,8 @@ pub(crate) fn tags_are_kept() -> XdpTestResult {
     loop {
         let seen = sys::receive(&wire)?;
         if seen.len() >= 12 && seen[..6] == sender.mac && seen.ends_with(b"tagged") {
-            // Don't Fragment is set and the identification 0, as the builder has it.
+            // Like the frame that etherparse builds, the reply has Don't Fragment set and
+            // identification 0.
             let untagged = [&seen[..12], &seen[seen.len() - (back.len() - 12)..]].concat();
             assert_eq!(untagged, back);
             break;
@@ -319,7 +321,8 @@ pub(crate) fn damage_is_counted() -> XdpTestResult {
         *last ^= 1;
     }
     wire.send(&damaged)?;
-    // Whole ones, of a sender on this machine, whose checksums are unfinished; enough for both queues.
+    // Intact requests, enough for both queues. The sender is on the same machine, so their
+    // checksums are incomplete (checksum offload).
     for number in 0..32u8 {
         assert_eq!(ask(&scene.client(scene.ipv4())?, address, &[number])?.0, [number]);
     }
@@ -341,7 +344,7 @@ pub(crate) fn other_settings_serve_too() -> XdpTestResult {
     for settings in settings {
         let running = scene.serve(address, settings, |_| Echo)?;
         let client = scene.client(scene.ipv4())?;
-        // More than there are frames.
+        // More requests than the smallest number of frames in `settings` (128).
         for number in 0..300u16 {
             let request = number.to_be_bytes();
             assert_eq!(ask(&client, address, &request)?.0, request, "{settings:?}");

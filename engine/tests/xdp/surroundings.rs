@@ -1,4 +1,5 @@
-//! Links that come and go, programs of others, processes that die, and rights that are missing.
+//! The environment of an AF_XDP server: interfaces that go down or disappear, XDP programs of other
+//! servers, killed processes, missing privileges and missing interfaces.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,7 +16,7 @@ pub(crate) fn nothing_is_left_after_a_stop() -> XdpTestResult {
     assert!(scene.link()?.contains("xdp"));
     running.stop()?;
     assert!(!scene.link()?.contains("xdp"));
-    // A server that was never started leaves nothing either.
+    // A prepared server that is dropped before its start also detaches its XDP program.
     let builder = Server::builder().bind(address).workers(2).backend(Backend::Xdp(AfXdpSettings::default()));
     let prepared = scene.lab.receiver().run(|| builder.prepare())??;
     assert!(prepared.xdp().is_some() && scene.link()?.contains("xdp"));
@@ -63,7 +64,7 @@ pub(crate) fn nothing_is_left_after_a_kill() -> XdpTestResult {
     child.kill()?;
     child.wait()?;
     assert!(!scene.link()?.contains("xdp"));
-    // The stack has the port again, and whoever binds it.
+    // The network stack receives the packets of the port again, and another server can bind it.
     let running = scene.lab.receiver().run(|| Server::builder().bind(address).start(|_| Echo))??;
     assert_eq!(ask(&client, address, b"by the stack")?.0, b"by the stack");
     let total = running.stop()?.total();
@@ -80,7 +81,7 @@ pub(crate) fn an_interface_may_go_down() -> XdpTestResult {
     for _ in 0..3 {
         let before = running.total().frames;
         run(scene.lab.receiver(), "ip", &["link", "set", "eth0", "down"])?;
-        // Nobody hears it.
+        // The server does not receive this datagram, because its interface is down.
         let _ = client.send_to(b"while it is down", address);
         run(scene.lab.receiver(), "ip", &["link", "set", "eth0", "up"])?;
         ask_until_answered(&client, address, b"after")?;
@@ -102,7 +103,7 @@ pub(crate) fn an_interface_may_vanish() -> XdpTestResult {
     let client = scene.client(scene.ipv4())?;
     ask_until_answered(&client, SocketAddr::new(scene.ipv4(), PORT), b"before")?;
     run(scene.lab.receiver(), "ip", &["link", "del", "eth0"])?;
-    // What is left is the socket.
+    // Without the interface, the server still answers through its UDP socket.
     let local = scene.lab.receiver().run(|| std::net::UdpSocket::bind("127.0.0.1:0"))??;
     ask_until_answered(&local, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT), b"after")?;
     assert!(running.ended_workers().is_empty());
@@ -121,7 +122,7 @@ pub(crate) fn the_mtu_may_change() -> XdpTestResult {
         ask_until_answered(&client, address, &vec![3; length])
             .map_err(|error| format!("{length} bytes at {mtu}: {error}, {:?}", running.total()))?;
     }
-    // 2000 bytes fit no frame of that size: the socket had them.
+    // A request of 2000 bytes does not fit into a UMEM frame, so it arrives through the socket.
     let total = running.stop()?.total();
     assert!(total.frames >= 3 && total.received > total.frames, "{total:?}");
     Ok(())
@@ -147,7 +148,7 @@ pub(crate) fn a_strange_program_is_left_alone() -> XdpTestResult {
     Ok(())
 }
 
-/// Serves once without a capability; run as a process of its own.
+/// Answers one request without any capability. Runs in a process of its own.
 pub(crate) fn without_privilege() -> ExitCode {
     let serve = || -> XdpTestResult {
         rustix::thread::set_capabilities(

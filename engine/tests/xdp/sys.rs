@@ -1,4 +1,4 @@
-//! Frames as they are on the wire (packet(7)).
+//! Sends and receives Ethernet frames (packet(7)).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// A socket for whole frames of an interface of the calling thread's network namespace.
+/// A packet socket on an interface in the calling thread's network namespace.
 pub(crate) fn packet_socket(interface: u32, patience: Duration) -> io::Result<Socket> {
     let all = i32::from((libc::ETH_P_ALL as u16).to_be());
     let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(all)))?;
@@ -29,6 +29,6 @@ pub(crate) fn packet_socket(interface: u32, patience: Duration) -> io::Result<So
 pub(crate) fn receive(socket: &Socket) -> io::Result<Vec<u8>> {
     let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
     let length = socket.recv(&mut buffer)?;
-    // SAFETY: so many bytes were received.
+    // SAFETY: the kernel has written `length` bytes.
     Ok(buffer[..length].iter().map(|byte| unsafe { byte.assume_init() }).collect())
 }

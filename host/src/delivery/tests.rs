@@ -76,7 +76,7 @@ fn a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on() {
     let Some(delivery) = seen(test, &[port], traffic) else { return };
     let read =
         DeliveryCount { cookie, arrived_on: Some(0), read_on: 1, pid: std::process::id(), tid, packets: 100 };
-    // A datagram that comes while the first is read can make that one look like one from before.
+    // If another datagram arrives while the first is read, the first may count as one from before.
     let (known, before): (Vec<_>, Vec<_>) =
         delivery.read.into_iter().partition(|item| item.arrived_on.is_some());
     let before: u64 = before.iter().map(|item| item.packets).sum();
@@ -115,7 +115,7 @@ fn what_a_full_buffer_refuses_is_told_apart() {
     let traffic = || {
         pin(0);
         let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
-        // More than the smallest buffer holds, while nobody reads.
+        // More than the smallest buffer holds, and no reader.
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1).expect("the least");
         for _ in 0..50 {
             sender.send_to(&[0; 1000], ("127.0.0.1", port)).expect("sent");
@@ -245,7 +245,7 @@ fn the_busier_the_shorter_the_windows() {
     let busy = part(&seen(100_000, 1.0), two);
     assert!((0.02..0.03).contains(&busy), "{busy}");
     assert!(part(&seen(10_000_000, 1.0), two) < 0.001);
-    // A short observation still tells enough.
+    // A short observation sees a larger share of the time, to have enough datagrams.
     let short = part(&seen(20_000, 1.0), Duration::from_millis(300));
     assert!(short > 0.8, "{short}");
 }

@@ -1,10 +1,10 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Experiments a simulation repeats; enough to tell 95 % from 90 %.
+/// Number of experiments per simulation: enough to distinguish 95 % from 90 %.
 const EXPERIMENTS: usize = 500;
 
-/// Resamples in a simulation: fewer than in earnest, to be quick.
+/// Number of resamples in a simulation: fewer than in a real comparison, to save time.
 const ROUNDS: usize = 199;
 
 fn normal(random: &mut fastrand::Rng) -> f64 {
@@ -12,7 +12,7 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
     radius * (std::f64::consts::TAU * random.f64()).cos()
 }
 
-/// One sample in eight is a hiccup, six times as far out.
+/// One sample in eight is an outlier with six times the deviation.
 fn hiccups(random: &mut fastrand::Rng) -> f64 {
     let size = if random.u8(..8) == 0 { 6.0 } else { 1.0 };
     size * normal(random)
@@ -42,8 +42,8 @@ fn intervals_hold_the_truth_as_often_as_they_claim() {
     let noises: [(&str, Noise); 3] = [("normal", normal), ("hiccups", hiccups), ("heavy", heavy)];
     for (name, noise) in noises {
         for n in [4, 6, 8, 12] {
-            // Of equal configurations, `1 - coverage` are called better or worse: at most 7 %, less the doubt of 500
-            // experiments (two standard errors are 2 %).
+            // Of equal configurations, `1 - coverage` are called better or worse: at most 7 %, plus
+            // the uncertainty of 500 experiments (two standard errors are 2 %).
             let share = coverage(noise, n);
             assert!(share >= 0.92, "{name} noise, {n} samples: {share:.3} of the intervals hold the truth");
         }

@@ -1,4 +1,4 @@
-//! What looks at packets on a real host: tables that were made by hand, and filters of an interface.
+//! Tables that were created by hand, and filters of an interface, on a real host.
 
 use linerate_host::{Diagnosis, Finding, Host, HostError, HostView, PacketPath, Scope};
 use linerate_lab::Lab;
@@ -35,7 +35,8 @@ fn an_empty_table_is_found_until_it_holds_a_rule() {
         return skip(test, error);
     }
     let path = observe(&lab);
-    // Whether nf_tables is there may be unknown; it is not asked then, since that could load it.
+    // It may be unknown whether nf_tables is loaded. It is not queried then, because a query could
+    // load the module.
     if let Some(why) = path.filter.nftables.why() {
         return skip(test, why);
     }

@@ -1,4 +1,4 @@
-//! Interfaces of a lab: real ones, with a driver that tells and takes something.
+//! Interfaces of a lab: real ones, with a driver that reports and accepts some settings.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use linerate_testkit::skip;
 
 use super::lab;
 
-/// The interfaces as they are seen in a host of the lab.
+/// The interfaces that a host of the lab sees.
 fn observed(host: &LabHost, scope: &Scope) -> Vec<LinkState> {
     let sys = host.sys_path().expect("its sysfs").to_owned();
     host.run(|| link::observe(&Host::live_with_sys(sys), scope)).expect("it runs")

@@ -11,7 +11,7 @@ mod steering;
 
 use linerate_lab::Lab;
 
-/// A lab, unless the host does not allow it.
+/// A lab; `None`, after printing SKIP, if the host does not allow it.
 fn lab(test: &str) -> Option<Lab> {
     Lab::builder().start().map_err(|error| linerate_testkit::skip(test, error)).ok()
 }

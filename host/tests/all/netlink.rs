@@ -1,4 +1,4 @@
-//! The way out of a real host, as the kernel tells it.
+//! Routes and XDP features of a real host, as the kernel reports them.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -22,7 +22,7 @@ fn a_veth_tells_of_its_queues_and_disciplines() {
     let path = lab.receiver().run(|| PacketPath::observe(&host, &scope)).expect("run there");
 
     let rss = &path.rss[0];
-    // A veth has no NIC's table, hash or rules, and says so.
+    // A veth has no NIC's indirection table, hash or rules, and reports that.
     assert_eq!(
         (&rss.table, &rss.fields, &rss.ntuple),
         (&Known::Value(None), &Known::Value(None), &Known::Value(None))
@@ -33,7 +33,7 @@ fn a_veth_tells_of_its_queues_and_disciplines() {
     assert!(queues.iter().all(|queue| queue.timeouts == Known::Value(0)), "{queues:?}");
     assert!(transmit.root().is_some_and(|root| !root.kind.is_empty()), "{transmit:?}");
 
-    // What was recorded tells the same again.
+    // The recording gives the same values again.
     let again = PacketPath::observe(&Host::recorded(host.into_recording()), &scope);
     let written = |path: &PacketPath| serde_json::to_value((&path.rss, &path.transmit)).expect("written");
     assert_eq!(written(&again), written(&path));

@@ -1,6 +1,6 @@
-//! Services of a real host, and what is said of their sockets and threads.
+//! Services of a real host, and findings about their sockets and threads.
 //!
-//! The servers are processes of their own: this very program, told by [`SERVER`] which one to be.
+//! The servers are separate processes: this program, with the kind of server in [`SERVER`].
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, UdpSocket};
@@ -15,13 +15,13 @@ use linerate_testkit::skip;
 
 use super::lab;
 
-/// Which server this program is to be, and where: `shared 198.18.0.1:4000`.
+/// The kind of server that this program becomes, and its address: `shared 198.18.0.1:4000`.
 const SERVER: &str = "LINERATE_TEST_SERVER";
 
-/// Nothing here takes longer unless something is wrong.
+/// Time limit of every wait.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// No test of its own: the server of the others. It ends with its input.
+/// Not a test: the server of the other tests. It ends with its standard input.
 #[test]
 fn server_of_the_other_tests() {
     let Ok(wanted) = std::env::var(SERVER) else { return };
@@ -62,7 +62,7 @@ fn start(lab: &Lab, kind: &str, address: SocketAddr) -> LabChild {
     child
 }
 
-/// A reading of the receiver in which as many threads are seen at the sockets of the port.
+/// Reads the receiver until `threads` threads or more are seen at the sockets of the port.
 fn read(lab: &Lab, port: u16, threads: usize) -> PacketPath {
     let scope = Scope { port: Some(port), ..Scope::default() };
     let host = Host::live_with_sys(lab.receiver().sys_path().expect("a sysfs"));
@@ -86,7 +86,7 @@ fn read(lab: &Lab, port: u16, threads: usize) -> PacketPath {
     }
 }
 
-/// The findings of these two stages above a note, if many packets arrived: here none do.
+/// Findings of these two stages, with their severity under load if it is above a note.
 fn findings(view: &HostView<'_>) -> Vec<(&'static str, Severity)> {
     let findings = Diagnosis::of(view).findings.into_iter();
     let own = |id: &str| id.starts_with("socket.") || id.starts_with("thread.");

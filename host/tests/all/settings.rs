@@ -1,4 +1,4 @@
-//! Knobs of a lab's interfaces, and of the firewall of its host: turned, and turned back.
+//! Settings of a lab's interfaces and of its host's firewall: written, and restored.
 
 use linerate_host::setting::{NapiKnob, NftFamily, Offload, QueueDirection};
 use linerate_host::stage::filter::IpFamily;
@@ -10,14 +10,14 @@ fn lab(test: &str) -> Option<Lab> {
     Lab::builder().queues(2).start().map_err(|error| skip(test, error)).ok()
 }
 
-/// Runs on the receiver, whose interface this is.
+/// Runs on the receiver, with the name of its interface.
 fn on_receiver<T: Send>(lab: &Lab, work: impl FnOnce(&Host, &str) -> T + Send) -> T {
     let sys = lab.receiver().sys_path().expect("its sysfs").to_owned();
     let interface = lab.links()[0].receiver.interface.clone();
     lab.receiver().run(move || work(&Host::live_with_sys(sys), &interface)).expect("it runs")
 }
 
-/// Writes each value, reads it back, and puts back what was there.
+/// Writes each value, reads it back, and restores the original value.
 fn there_and_back(host: &Host, setting: &Setting, values: &[&str]) -> Result<(), SettingError> {
     let before = setting.read(host)?;
     for value in values {
@@ -58,7 +58,7 @@ fn every_knob_of_a_veth_goes_there_and_back() {
         let outcomes = knobs.iter().map(|(setting, values)| there_and_back(host, setting, values));
         outcomes.filter_map(Result::err).map(|error| error.to_string()).collect()
     });
-    // As an ordinary user sysfs belongs to another user namespace.
+    // For an ordinary user, sysfs belongs to another user namespace.
     if refused.iter().any(|why| why.contains("Permission denied") || why.contains("not permitted")) {
         return skip(test, refused.join("; "));
     }
@@ -105,14 +105,14 @@ fn a_discipline_goes_there_and_back() {
             "pfifo_fast",
         ];
         there_and_back(host, &qdisc, &values).expect("there and back");
-        // From one that somebody put there, too.
+        // Also with each of these as the original value.
         for there in &values {
             qdisc.write(host, &SettingValue::new(there)).expect("written");
             there_and_back(host, &qdisc, &["bfifo limit 70000", "mq of pfifo_fast"]).expect("there and back");
         }
         let error = qdisc.write(host, &SettingValue::new("fq nonsense 1")).expect_err("no such parameter");
         assert!(matches!(error, SettingError::BadValue { .. }), "{error}");
-        // One that could not be put back, in whose place nothing is put.
+        // A qdisc that could not be restored is not replaced.
         host.program("tc", &["qdisc", "replace", "dev", interface, "root", "handle", "1:", "htb"], "")?;
         let error = qdisc.write(host, &SettingValue::new("pfifo_fast")).expect_err("left alone");
         assert!(
@@ -139,7 +139,7 @@ fn a_table_of_nftables_goes_there_and_back() {
         ours.write(host, &SettingValue::new(first))?;
         let printed = ours.read(host)?;
         there_and_back(host, &ours, &[second, ""])?;
-        // Somebody adds a rule.
+        // Another program adds a rule.
         host.program("nft", &["add", "rule", "inet", "ours", "c", "udp", "dport", "54", "accept"], "")
             .expect("added");
         assert!(!ours.same(&printed, &ours.read(host)?));
@@ -159,7 +159,7 @@ fn a_rule_of_iptables_goes_there_and_back() {
     let Some(lab) = lab(test) else { return };
     let outcome = on_receiver(&lab, |host, _| {
         let list = |table: &str| host.program("iptables-save", &["-t", table], "");
-        // Makes the table.
+        // This creates the table.
         host.program("iptables", &["-t", "raw", "-A", "PREROUTING", "-p", "tcp", "-j", "ACCEPT"], "")?;
         let rules = |text: &str| -> Vec<String> {
             text.lines().filter(|line| line.starts_with("-A")).map(str::to_owned).collect()

@@ -1,5 +1,5 @@
-//! Reuseport groups steered from outside, with real sockets on the loopback of a host of a lab. Loopback processes a packet on
-//! the CPU it is sent from, so that a thread bound to a CPU chooses.
+//! Reuseport groups steered from outside, with real sockets on the loopback of a lab's host.
+//! Loopback processes a packet on the CPU that sends it, so a pinned thread chooses the CPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -20,10 +20,11 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const FLOWS: usize = 64;
 
-/// Nothing here takes longer unless something is wrong.
+/// Time limit of every wait.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Runs a test on a host of a lab, with the CPUs it may use, if these are two or more and the kernel lets us steer.
+/// Runs a test on a host of a lab, with the CPUs that it may use. Prints SKIP with fewer than two
+/// CPUs, or if the kernel does not permit steering.
 fn on_a_host(test: &str, work: impl FnOnce(&[u32]) + Send) {
     let lab = match Lab::builder().start() {
         Ok(lab) => lab,
@@ -47,7 +48,7 @@ fn on_a_host(test: &str, work: impl FnOnce(&[u32]) + Send) {
         .expect("a host");
 }
 
-/// What boost knows of a group.
+/// A reuseport group, by the values that boost uses.
 struct Group {
     protocol: SocketProtocol,
     local: SocketAddr,
@@ -78,7 +79,7 @@ impl Group {
     }
 }
 
-/// A group of sockets that are read by the test alone.
+/// A UDP group whose sockets only the test reads.
 struct Udp {
     sockets: Vec<UdpSocket>,
     group: Group,
@@ -101,7 +102,7 @@ impl Udp {
         self.sockets.iter().map(cookie).collect()
     }
 
-    /// One socket for each CPU, in turn.
+    /// A table with one socket per CPU, in turn.
     fn table(&self, cpus: &[u32]) -> SteeringTable {
         let by_cpu = cpus.iter().zip(self.cookies().into_iter().cycle());
         SteeringTable {
@@ -110,7 +111,7 @@ impl Udp {
         }
     }
 
-    /// How many of [`FLOWS`] datagrams that are sent on a CPU each socket gets.
+    /// Sends [`FLOWS`] datagrams on a CPU, and returns the number that each socket gets.
     fn spread(&self, cpu: u32) -> Vec<usize> {
         send_on(cpu, self.group.local, FLOWS);
         let mut counts = vec![0; self.sockets.len()];
@@ -118,8 +119,8 @@ impl Udp {
         counts
     }
 
-    /// Adds what waits to the counts until they are so many. Loopback delivers before `send` returns, unless the softirq is
-    /// put off to its thread.
+    /// Adds waiting datagrams to the counts until there are `wanted`. Loopback delivers before
+    /// `send` returns, unless ksoftirqd runs the softirq later.
     fn drain(&self, counts: &mut [usize], wanted: usize) {
         let begun = Instant::now();
         loop {
@@ -270,7 +271,7 @@ fn nothing_is_lost_while_tables_change() {
                 } else {
                     udp.group.steer(&tables[change % 4]).expect("steered");
                 }
-                // Some traffic sees each.
+                // Some traffic arrives after each change.
                 let before = counts.iter().sum::<usize>();
                 udp.drain(&mut counts, before + IN_FLIGHT);
                 received.store(counts.iter().sum(), Ordering::Relaxed);
@@ -335,7 +336,7 @@ fn a_program_of_others_is_named_and_left() {
             assert!(none.expect_err("another's").to_string().contains("is not replaced"));
             assert_eq!((udp.group.reads(), udp.spread(cpus[1])), (reads, only(1, 2, FLOWS)));
 
-            // Sockets leave the other's map some time after it was detached.
+            // Sockets leave the other program's map some time after it was detached.
             steer::detach(&udp.sockets[0]).expect("detached");
             udp.group.steer(&udp.table(&cpus[..2])).expect("steered");
             assert_eq!(udp.spread(cpus[1]), only(1, 2, FLOWS));

@@ -21,7 +21,7 @@ fn config() -> LadderConfig {
 
 fn skip(test: &str, why: &str) {
     use std::io::Write as _;
-    // Past the test runner's capture, so that a skip is always seen.
+    // Bypasses the output capture of the test runner, so that skips are always visible.
     let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
@@ -41,8 +41,8 @@ fn every_line_of_a_recipe_is_a_command_of_a_host_of_the_lab() {
     }
 }
 
-/// Each path carries every request to the service and its reply back, or this kernel lacks its device. Relays need the
-/// program `linerate`, whose tests have them.
+/// Each path carries all requests to the service and all replies back, unless this kernel lacks its
+/// device. The paths with relays are left out, because they require the program `linerate`.
 #[test]
 fn each_path_carries_requests_and_replies() {
     let (config, cancel) = (config(), Arc::default());
@@ -60,7 +60,7 @@ fn each_path_carries_requests_and_replies() {
             }
             Err(error) => panic!("{}: {error}", path.name),
         };
-        // The first packets resolve neighbours.
+        // The first slot is a warm-up: its packets resolve neighbours.
         let slot = LoadSlot::rate(1000.0, Duration::from_millis(100));
         lab.generator.run(&slot).expect("a slot");
         let outcome = lab.generator.run(&slot).expect("a slot");
@@ -101,7 +101,7 @@ fn cpu_time_is_divided_by_context_without_the_client() {
         2 => Some("sender0".to_owned()),
         _ => None,
     };
-    // 10 transactions.
+    // 10,000 transactions per second for 1 ms: 10 transactions.
     let cost = PathCost::from_trace(&traced, 10_000.0, &owner, &host_of);
     let of = CostContext::ALL.map(|context| cost.of(context).round());
     assert_eq!(of, [5_000.0, 27_000.0, 5_000.0, 0.0, 20_000.0], "{cost:?}");
@@ -143,8 +143,9 @@ fn a_proxy_copies_each_clients_datagrams_and_replies() {
     }
 }
 
-/// The traced CPU time per packet against `/proc/stat` and a counter of nftables: the median of three, because
-/// `/proc/stat` counts in ticks and other tests run meanwhile.
+/// Compares the traced CPU time per packet with `/proc/stat` and an nftables counter. Uses the
+/// median of three ratios, because `/proc/stat` counts in ticks and other tests run at the same
+/// time.
 #[test]
 fn cpu_time_per_packet_agrees_with_proc_stat_and_nftables() {
     let test = "cpu_time_per_packet_agrees_with_proc_stat_and_nftables";
@@ -190,6 +191,6 @@ fn cpu_time_per_packet_agrees_with_proc_stat_and_nftables() {
     }
     ratios.sort_by(f64::total_cmp);
     eprintln!("traced CPU time per packet is {ratios:.3?} of that by /proc/stat and nftables");
-    // /proc/stat counts in ticks of 10 ms, so that next to other tests single ratios scatter by 15 %.
+    // /proc/stat counts in ticks of 10 ms, so single ratios scatter by 15 % while other tests run.
     assert!((0.8..1.25).contains(&ratios[1]), "{ratios:?}");
 }

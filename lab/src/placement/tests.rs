@@ -1,6 +1,6 @@
 use super::*;
 
-/// A machine whose files list these hardware threads per core, and CPUs per node.
+/// A machine with these online CPUs, hardware threads per core, and CPUs per NUMA node.
 fn machine(online: &str, cores: &[&str], nodes: &[&str]) -> MachineState {
     let mut files = vec![("/sys/devices/system/cpu/online".to_owned(), format!("{online}\n"))];
     for core in cores {
@@ -24,7 +24,7 @@ fn chosen(machine: &MachineState, cpus: &[u32]) -> (u32, u32, [Option<u32>; 4]) 
 fn every_placement_of_two_nodes_with_hardware_threads() {
     let machine = machine("0-7", &["0,4", "1,5", "2,6", "3,7"], &["0-1,4-5", "2-3,6-7"]);
     let all: Vec<u32> = (0..8).collect();
-    // The sender has a core of its own: node 0 has none left.
+    // The sender gets CPU 3 on node 1, because node 0 has no free core.
     assert_eq!(chosen(&machine, &all), (0, 3, [Some(0), Some(4), Some(1), Some(2)]));
     assert_eq!(chosen(&machine, &[2, 6]), (2, 2, [Some(2), Some(6), None, None]));
 }

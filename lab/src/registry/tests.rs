@@ -7,7 +7,7 @@ fn registry() -> (tempfile::TempDir, LabRegistry) {
     (directory, registry)
 }
 
-/// A lab of a process that is no more.
+/// Registers a lab whose process has ended.
 fn dead(registry: &LabRegistry, name: &str, host_wide: &[(&str, i32)]) -> LabState {
     let mut state = LabState::new(Some(name), HolderKind::Running).unwrap();
     state.process.start_ticks += 1;
@@ -193,7 +193,7 @@ fn the_user_outside_is_found_in_the_map() {
     assert_eq!(mapped_user("         0       1000          1\n", 0), 1000);
     assert_eq!(mapped_user("         0          0 4294967295\n", 0), 0);
     assert_eq!(mapped_user("         0          0 4294967295\n", 1000), 1000);
-    // A container's.
+    // The uid map of a container.
     assert_eq!(mapped_user("0 1000 1\n1 100000 65536\n", 0), 0,);
     assert_eq!(mapped_user("", 5), 5);
 }

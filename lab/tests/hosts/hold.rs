@@ -1,4 +1,4 @@
-//! Labs that stay up.
+//! Labs that a separate process holds (`lab up`).
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -18,7 +18,7 @@ pub(crate) fn holder(registry: &str, options: &str) -> ExitCode {
     }
 }
 
-/// The process that becomes a program in a host.
+/// The process that executes a program in a lab host.
 pub(crate) fn exec(registry: &str, lab: &str, host: &str, program: &str, arguments: &[&str]) -> ExitCode {
     let registry = LabRegistry::at(registry).unwrap();
     let Err(error) = hold::exec(&registry, lab, host, program, arguments);
@@ -34,7 +34,7 @@ fn up(scene: &Scene, name: &str) -> linerate_lab::Result<linerate_lab::LabState>
     hold::up(&scene.registry, &options(name), role(&["holder"]))
 }
 
-/// What a program prints in a host, and whether it succeeded.
+/// The output of a shell script in a lab host, and whether the script succeeded.
 fn output(scene: &Scene, lab: &str, host: &str, script: &str) -> (String, bool) {
     let registry = scene.registry.path().to_str().unwrap();
     let done =
@@ -55,7 +55,7 @@ pub(crate) fn up_list_exec_down() -> Skipped {
 
     let (text, good) = output(&scene, "test", "sender1", "echo $LINERATE_LAB $LINERATE_HOST");
     assert_eq!((text.as_str(), good), ("test sender1", true));
-    // Through the symbolic link of the shell's own: the namespace of the process.
+    // The script runs in the network namespace of the host.
     let (text, _) = output(&scene, "test", "sender1", "readlink /proc/self/ns/net");
     let NamespaceId { inode, .. } = lab.hosts[2].namespace;
     assert_eq!(text, format!("net:[{inode}]"));
@@ -70,7 +70,7 @@ pub(crate) fn up_list_exec_down() -> Skipped {
         ("lab test has no host nobody; its hosts are receiver, sender0, sender1", false)
     );
 
-    // What still runs in it goes down with it.
+    // `down` ends the processes that still run in the lab.
     let namespaces: Vec<NamespaceId> = lab.hosts.iter().map(|host| host.namespace).collect();
     let mut command: Command = hold::command(&scene.registry, "test", "receiver", "/bin/sleep").unwrap();
     let mut sleeper = command.arg("600").spawn().unwrap();
@@ -90,7 +90,7 @@ pub(crate) fn a_name_is_up_once() -> Skipped {
     let lab = up(&scene, "same").unwrap();
     let error = up(&scene, "same").unwrap_err();
     assert!(matches!(error, LabError::NameTaken { .. }), "{error}");
-    // Others may be up beside it.
+    // A lab with another name can be up at the same time.
     up(&scene, "other").unwrap();
     assert_eq!(hold::list(&scene.registry).unwrap().len(), 2);
     hold::down(&scene.registry, "same", &mut nothing_to_restore).unwrap();
@@ -111,13 +111,13 @@ pub(crate) fn what_fails_is_told() -> Skipped {
     wrong.shape.senders = 1000;
     let error = hold::up(&scene.registry, &wrong, role(&["holder"])).unwrap_err();
     assert!(matches!(error, LabError::OutOfRange { .. }), "{error}");
-    // A program that is no holder.
+    // A program that does not hold a lab.
     let error =
         hold::up(&scene.registry, &options("test"), Command::new("/bin/false")).unwrap_err().to_string();
     assert!(error.contains("ended before it was ready"), "{error}");
     let error = hold::up(&scene.registry, &options("test"), Command::new("/nowhere")).unwrap_err();
     assert!(matches!(error, LabError::System { .. }), "{error}");
-    // A lab that a command uses itself is not to be taken from it.
+    // `down` refuses a lab that belongs to a running command.
     let _own = scene.builder().name("own").start().unwrap();
     let error = hold::down(&scene.registry, "own", &mut nothing_to_restore).unwrap_err();
     assert!(matches!(error, LabError::NotHeld { .. }), "{error}");
@@ -136,7 +136,7 @@ pub(crate) fn a_killed_holder_is_cleaned_up() -> Skipped {
     eventually("the holder is gone", || !lab.process.is_alive());
     assert!(matches!(scene.registry.find("test"), Err(LabError::NoSuchLab { .. })));
 
-    // The name is free again, and what ran in the old lab is gone when the new one is up.
+    // The name is free again. The processes of the old lab have ended when the new lab is up.
     up(&scene, "test").unwrap();
     assert!(!sleeper.wait().unwrap().success());
     eventually("no process in the old namespaces", || processes_in(&namespaces).is_empty());

@@ -1,4 +1,4 @@
-//! What is left after a kill, and removed.
+//! Cleanup after the process of a lab is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
@@ -12,14 +12,14 @@ use serde_json::json;
 use crate::Skipped;
 use crate::scene::{Scene, eventually, nothing_to_restore, processes_in, role};
 
-/// What the process to be killed does with its lab.
+/// Whether the process to be killed keeps its lab (`Stays`) or drops it (`Passes`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Stays,
     Passes,
 }
 
-/// The process to be killed: it makes a lab with children in it and says so.
+/// The process to be killed. It starts a lab with child processes and prints its progress.
 pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
     enter_if_needed();
     say("begin");
@@ -46,12 +46,12 @@ pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
     }
     drop(lab);
     say("end");
-    // To be killed all the same.
+    // Waits until it is killed.
     let _ = std::io::stdin().read_line(&mut line);
     ExitCode::SUCCESS
 }
 
-/// A process whose lab cannot clear away after itself: its file is a directory when it ends.
+/// A process whose lab cannot remove its registry file, because a directory has replaced the file.
 pub(crate) fn hindered(registry: &str) -> ExitCode {
     enter_if_needed();
     let registry = LabRegistry::at(registry).unwrap();
@@ -138,7 +138,7 @@ pub(crate) fn nothing_is_left() -> Skipped {
     assert!(report.is_complete(), "{report:?}");
     let [cleaned] = &report.labs[..] else { panic!("{report:?}") };
     assert_eq!((cleaned.name.as_str(), cleaned.was_alive), ("victim", false));
-    // The grandchild is nobody's child: only its namespace tells whose it was.
+    // The grandchild's parent has ended. `clean` finds the grandchild by its network namespace.
     assert_eq!(cleaned.killed.len(), 1, "{cleaned:?}");
     assert_eq!(cleaned.killed[0].command, "sleep");
     assert_eq!(processes_in(&namespaces), [0; 0]);
@@ -155,13 +155,13 @@ pub(crate) fn at_any_moment() -> Skipped {
     let whole = begun.elapsed();
     kill(victim);
 
-    // From before the first step to after the last.
+    // Kills the process at 24 moments, from before the first step of the lab until after the last.
     for round in 0u32..24 {
         let name = format!("round-{round}");
         let (victim, mut output) = start(&scene, &name, Life::Passes);
         await_word(&mut output, "begin");
         std::thread::sleep(whole * round / 20);
-        // Whatever is known of it now is all that can be looked for afterwards.
+        // Afterwards, only the namespaces that the registry lists now can be checked.
         let namespaces = scene.registry.find(&name).map(|lab| namespaces(&lab)).unwrap_or_default();
         kill(victim);
         let report = scene.registry.clean(CleanScope::Dead, &mut restore_any).unwrap();
@@ -178,7 +178,8 @@ pub(crate) fn settings_are_restored() -> Skipped {
     await_word(&mut output, "ready");
     kill(victim);
 
-    // A start clears away all but the settings, which it has no way to restore.
+    // The start of a lab removes all of a dead lab except its changed settings, which it cannot
+    // restore.
     let lab = scene.builder().start().unwrap();
     let refused = lab.record_host_wide("audit", json!(0)).unwrap_err();
     assert!(refused.to_string().ends_with("run `linerate lab clean` first"), "{refused}");
@@ -208,7 +209,7 @@ pub(crate) fn a_living_lab_is_left_alone() -> Skipped {
     assert_eq!(report.alive.len(), 2, "{report:?}");
     assert_eq!(processes_in(&namespaces).len(), 3);
 
-    // Asked to, it ends the other one, but never the one of the process that asks.
+    // `CleanScope::All` ends the other lab, but not the lab of the calling process.
     let report = scene.registry.clean(CleanScope::All, &mut restore_any).unwrap();
     assert_eq!(report.alive, ["own"], "{report:?}");
     let [cleaned] = &report.labs[..] else { panic!("{report:?}") };
@@ -226,7 +227,7 @@ pub(crate) fn a_namespace_of_the_same_number_is_spared() -> Skipped {
     let mut command = Command::new("/bin/sleep");
     command.arg("600");
     let mut child = lab.receiver().spawn(command).unwrap();
-    // A dead lab whose namespaces had the numbers that this one's have now.
+    // A dead lab whose namespaces had the same inode numbers as the namespaces of this lab.
     let mut dead = lab.state();
     dead.id = format!("{:016x}", !u64::from_str_radix(&dead.id, 16).unwrap());
     dead.name = "dead".to_owned();

@@ -1,4 +1,4 @@
-//! Labs of this process.
+//! Labs that this process starts.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -20,7 +20,7 @@ fn socket(host: &LabHost, address: IpAddr, port: u16) -> UdpSocket {
     socket
 }
 
-/// A datagram there and back.
+/// Sends a datagram from a sender to the receiver and back.
 fn round_trip(lab: &Lab, sender: usize, from: IpAddr, to: IpAddr) {
     let server = socket(lab.receiver(), to, 4000);
     let client = socket(&lab.senders()[sender], from, 0);
@@ -93,12 +93,14 @@ pub(crate) fn sysfs_shows_the_hosts_own() -> Skipped {
         let mac = end.mac.map(|byte| format!("{byte:02x}")).join(":");
         assert_eq!(read("address"), mac);
     }
-    // The same from inside, from a thread that was never there, and the settings besides.
+    // The path shows the same interfaces to a thread inside the host. `/proc/sys` of a host shows
+    // only the host's interfaces, too.
     let inside = lab.receiver().run(|| interfaces(receiver)).unwrap();
     assert_eq!(inside, interfaces(receiver));
     let settings = lab.senders()[0].run(|| crate::scene::names("/proc/sys/net/ipv4/conf".as_ref())).unwrap();
     assert!(settings.contains("eth0") && !settings.contains("eth1"));
-    // No address that was not given: none is announced or asked for while something is measured.
+    // The interface has only the configured IPv6 address, so no other address causes neighbour
+    // discovery during a measurement.
     if lab.no_ipv6().is_none() {
         let table = "/proc/thread-self/net/if_inet6";
         let read = || std::fs::read_to_string(table).unwrap();
@@ -168,7 +170,7 @@ pub(crate) fn bad_shapes_leave_nothing() -> Skipped {
     let error = scene.builder().name("../etc").start().unwrap_err();
     assert!(matches!(error, LabError::BadName { .. }), "{error}");
     assert_eq!(scene.files(), [""; 0]);
-    // The limits themselves are possible.
+    // Values at the limits work.
     for mtu in [1280, 65521] {
         scene.builder().mtu(mtu).queues(64).start().unwrap();
     }
@@ -196,7 +198,7 @@ pub(crate) fn children_live_in_the_host() -> Skipped {
     }
     let seen: Vec<&str> = seen.lines().filter(|l| *l != "bonding_masters").collect();
     assert_eq!(seen, ["eth0", "eth1", "lo"]);
-    // What a child mounted for itself is not seen here.
+    // The sysfs that a child mounts is not visible to this process.
     assert_ne!(interfaces("/sys".as_ref()), interfaces(lab.receiver().sys_path().unwrap()));
     let mut child = lab.receiver().spawn(shell("sleep 600")).unwrap();
     let waited = child.wait_at_most(Duration::from_millis(1)).unwrap();
@@ -223,7 +225,7 @@ pub(crate) fn drop_removes_everything() -> Skipped {
         [lab.receiver().namespace_id(), lab.senders()[0].namespace_id(), lab.senders()[1].namespace_id()];
     assert_eq!(scene.files().len(), 1);
 
-    // One that is waited for, one that is not, and a grandchild that has left its parent.
+    // A child that is waited for, a child that is not, and an orphaned grandchild.
     let mut waited_for = lab.receiver().spawn(shell("sleep 600")).unwrap();
     let waiter = std::thread::spawn(move || waited_for.wait());
     let _ignored = lab.senders()[0].spawn(shell("exec sleep 600")).unwrap();
@@ -235,7 +237,8 @@ pub(crate) fn drop_removes_everything() -> Skipped {
     let grandchild: i32 = line.trim().parse().unwrap();
     assert!(processes_in(&namespaces).contains(&grandchild));
 
-    // A descriptor keeps the namespace, to look at what is in it afterwards.
+    // This descriptor keeps the namespace, so that its interfaces can be listed after the lab is
+    // dropped.
     let kept: OwnedFd = lab.receiver().namespace().try_clone_to_owned().unwrap();
     drop(lab);
 
@@ -246,7 +249,7 @@ pub(crate) fn drop_removes_everything() -> Skipped {
     Ok(())
 }
 
-/// Interfaces of a namespace, seen by a thread that enters it.
+/// The interfaces of a namespace, listed by a thread that enters it.
 fn interfaces_of(namespace: OwnedFd) -> Vec<String> {
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
     use std::os::fd::AsFd;
@@ -262,7 +265,7 @@ fn interfaces_of(namespace: OwnedFd) -> Vec<String> {
 pub(crate) fn a_limit_is_named_and_leaves_nothing() -> Skipped {
     let scene = Scene::new();
     let limit = std::path::Path::new("/proc/sys/user/max_net_namespaces");
-    // Writable only in a user namespace of our own: the machine's limit is not for a test to touch.
+    // The test changes the limit only in a user namespace of its own, never for the whole machine.
     let own_map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     if own_map.split_ascii_whitespace().nth(2) != Some("1") {
         return Err("needs a user namespace of its own".to_owned());

@@ -1,8 +1,8 @@
 //! Labs on the running kernel: as root, and as an ordinary user in a user namespace.
 //!
-//! This has no test harness of the standard kind, for two reasons: a process must have a single
-//! thread when it enters a user namespace, and the tests start this program again as the process
-//! to be killed, as the holder of a lab, and as an ordinary user.
+//! The tests do not use the standard harness, for two reasons: a process must have a single thread
+//! when it enters a user namespace, and the tests start this program again as the process to be
+//! killed, as the holder of a lab, and as an ordinary user.
 
 mod hold;
 mod kill;
@@ -16,10 +16,10 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Completion, Trial};
 use linerate_lab::userns::{LabPrivilege, enter_if_needed, probe};
 
-/// A test that cannot be done here says why.
+/// The result of a test. The error is the reason why the test cannot run here.
 type Skipped = Result<(), String>;
 
-/// A name and what it names.
+/// The name and the function of a test.
 type Test = (&'static str, fn() -> Skipped);
 
 const TESTS: &[Test] = &[
@@ -46,7 +46,7 @@ const TESTS: &[Test] = &[
     ("hold::a_killed_holder_is_cleaned_up", hold::a_killed_holder_is_cleaned_up),
 ];
 
-/// Of these, those that also work from outside the user namespace of the lab.
+/// The tests that also work from outside the user namespace of the lab.
 const FROM_OUTSIDE: &[&str] = &[
     "kill::nothing_is_left",
     "kill::at_any_moment",
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         ["role", "hindered", registry] => return kill::hindered(registry),
         ["role", "forbidden"] => return ordinary::forbidden(),
         ["role", "where"] => return ordinary::where_it_is(),
-        // Their words are this program's own, none of the harness.
+        // The harness must not parse the arguments of a role.
         ["role", "inside"] => {
             return run(
                 Arguments::from_iter(["inside of a user namespace"]),
@@ -96,7 +96,8 @@ fn main() -> ExitCode {
     run(arguments, TESTS.iter().chain(AS_ORDINARY_USER), &privilege)
 }
 
-/// One after the other: labs count what there is on the machine.
+/// Runs the tests one after the other, because some of them count processes or change limits of the
+/// whole process.
 fn run(
     arguments: Arguments,
     tests: impl Iterator<Item = &'static Test>,
@@ -110,7 +111,8 @@ fn run(
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit_code()
 }
 
-/// A test as the harness has it: what cannot be done here is told, and is not passed.
+/// Wraps a test for the harness. A test that cannot run here prints SKIP and counts as ignored, not
+/// as passed.
 fn trial(name: &'static str, test: fn() -> Skipped, forbidden: Option<String>) -> Trial {
     Trial::ignorable_test(name, move || match forbidden.map_or(Ok(()), Err).and_then(|()| test()) {
         Ok(()) => Ok(Completion::Completed),

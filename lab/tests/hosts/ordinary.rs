@@ -1,4 +1,4 @@
-//! The same without root.
+//! The lab tests as an ordinary user, without root.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,16 +12,17 @@ use tempfile::TempDir;
 
 use crate::Skipped;
 
-/// The user and group of nobody.
+/// The user id and group id of `nobody`.
 const NOBODY: u32 = 65534;
 
-/// Runs the other tests once more as an ordinary user, who enters a user namespace first.
+/// Runs the other tests again as an ordinary user who first enters a user namespace.
 pub(crate) fn inside_a_user_namespace() -> Skipped {
     let place = Place::new()?;
     place.run(&["role", "inside"])
 }
 
-/// Runs those that need not enter one themselves: what they start does.
+/// Runs the tests that do not enter a user namespace themselves, because the processes that they
+/// start do.
 pub(crate) fn outside_of_it() -> Skipped {
     let place = Place::new()?;
     place.run(&["role", "outside"])
@@ -57,7 +58,7 @@ pub(crate) fn where_it_is() -> ExitCode {
     }
 }
 
-/// Where the machine forbids user namespaces, one line says which rule does and how to lift it.
+/// If the machine forbids user namespaces, the error names the rule and how to change it.
 pub(crate) fn what_forbids_it_is_named() -> Skipped {
     let place = Place::new()?;
     let output = place.command(&["role", "forbidden"]).output().unwrap();
@@ -71,7 +72,8 @@ pub(crate) fn what_forbids_it_is_named() -> Skipped {
     Ok(())
 }
 
-/// Forbids user namespaces in one of its own, gives up its rights there, and tries.
+/// Enters a user namespace, forbids further user namespaces in it, drops all capabilities, and
+/// tries to start a lab.
 pub(crate) fn forbidden() -> ExitCode {
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     enter_if_needed();
@@ -87,7 +89,7 @@ pub(crate) fn forbidden() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A place where the ordinary user can read this program.
+/// A directory with a copy of this program that the ordinary user can execute.
 struct Place {
     directory: TempDir,
 }

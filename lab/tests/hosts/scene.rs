@@ -1,4 +1,4 @@
-//! What the tests start from and look at.
+//! A registry, child processes and checks for the tests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use linerate_lab::{CleanScope, Lab, LabBuilder, LabRegistry, NamespaceId};
 use tempfile::TempDir;
 
-/// A registry of the test's own.
+/// A temporary registry for one test.
 pub(crate) struct Scene {
     _directory: TempDir,
     pub(crate) registry: LabRegistry,
@@ -26,39 +26,39 @@ impl Scene {
         Lab::builder().registry(&self.registry)
     }
 
-    /// The files in the registry, but for its lock.
+    /// The files in the registry, without its lock.
     pub(crate) fn files(&self) -> Vec<String> {
         names(self.registry.path()).into_iter().filter(|name| name != ".lock").collect()
     }
 }
 
 impl Drop for Scene {
-    /// A test that fails leaves nothing behind either.
+    /// Removes the labs of a test that failed.
     fn drop(&mut self) {
         let _ = self.registry.clean(CleanScope::All, &mut |_, _| Ok(()));
     }
 }
 
-/// This program in one of its roles.
+/// A command that runs this program in one of its roles.
 pub(crate) fn role(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.arg("role").args(arguments);
     command
 }
 
-/// Names in a directory, in order.
+/// The names in a directory, sorted.
 pub(crate) fn names(directory: &Path) -> BTreeSet<String> {
     fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Interfaces a sysfs shows.
+/// The interfaces in a sysfs.
 pub(crate) fn interfaces(sys: &Path) -> Vec<String> {
     let mut found = names(&sys.join("class/net"));
     found.remove("bonding_masters");
     found.into_iter().collect()
 }
 
-/// Processes that can be seen to be in one of the namespaces, with any of their threads.
+/// Processes that have a thread in one of the namespaces, as far as /proc shows it to this user.
 pub(crate) fn processes_in(namespaces: &[NamespaceId]) -> Vec<i32> {
     use std::os::unix::fs::MetadataExt;
     let is_in = |path: &Path| {
@@ -81,7 +81,7 @@ pub(crate) fn processes_in(namespaces: &[NamespaceId]) -> Vec<i32> {
     found
 }
 
-/// Waits for something the kernel does in its own time.
+/// Waits up to 20 s for a change that the kernel makes asynchronously.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -90,7 +90,7 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// For a `clean` that has nothing to restore.
+/// Panics. For a `clean` that must have nothing to restore.
 pub(crate) fn nothing_to_restore(key: &str, _: &serde_json::Value) -> Result<(), String> {
     panic!("asked to restore {key}")
 }

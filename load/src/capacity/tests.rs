@@ -18,7 +18,8 @@ fn found(simulation: &mut SimulatedService, options: &SearchOptions<'_>) -> Capa
 
 fn assert_near(sample: &CapacitySample, capacity: f64, resolution: f64) {
     let rate = sample.transactions_per_second;
-    // The simulation loses whole requests only: up to half of one goes unseen in a slot.
+    // The simulation loses whole requests only, so a loss of less than half a request per slot is
+    // rounded away.
     let unseen = 0.5 / SLOT.as_secs_f64();
     assert!(
         rate <= capacity * 1.001 + unseen && rate >= capacity / resolution * 0.999,
@@ -39,10 +40,10 @@ fn capacity_is_found_within_the_resolution() {
 
 #[test]
 fn a_deep_buffer_does_not_hide_overload() {
-    // The buffer takes all that a slot offers beyond capacity, so that nothing is ever lost.
+    // The buffer holds all requests above the capacity, so no request is lost.
     let mut simulation = SimulatedService { buffer: 1e9, ..SimulatedService::of(50_000.0) };
     let sample = found(&mut simulation, &options());
-    // Growth shows from 2 % of a slot on, that is a rate about 3 % over capacity.
+    // Growth is detected from 2 % of a slot, that is, at a rate about 3 % above the capacity.
     assert!(sample.offered_per_second < 50_000.0 * 1.04, "{}", sample.offered_per_second);
     assert!(sample.transactions_per_second > 50_000.0 / 1.04);
     assert!(sample.slots.iter().any(|slot| slot.verdict == ProbeVerdict::QueueGrows));
@@ -82,7 +83,8 @@ fn hiccups_do_not_lower_the_result() {
 
 #[test]
 fn a_rate_that_failed_by_mistake_is_tried_anew() {
-    // The 6th and 7th slot offer 32,000 for the first and second time.
+    // Without a bracket, the 6th and the 7th slot offer 32,000 per second for the first and the
+    // second time.
     for bracket in [None, Some((20_000.0, 40_000.0))] {
         let spoilt = if bracket.is_none() { 5..7 } else { 0..2 };
         let mut simulation = SimulatedService { buffer: 0.0, spoilt, ..SimulatedService::of(100_000.0) };
@@ -122,7 +124,8 @@ fn a_generator_that_reaches_its_limit_first_says_so() {
 
 #[test]
 fn a_search_that_ends_where_the_sender_changes_its_way_is_a_lower_bound() {
-    // The service holds 472,000 of the cheaper requests, and loses some from 250,000 of the dearer ones on.
+    // The service sustains 472,000 requests per second. From 250,000 per second on, the send method
+    // doubles the cost per request, so the service loses requests.
     let mut simulation = SimulatedService { buffer: 0.0, switches_at: 250e3, ..SimulatedService::of(472e3) };
     let sample = found(&mut simulation, &options());
     assert!(sample.transactions_per_second < 250e3 && sample.generator_bound, "{sample:?}");
@@ -248,7 +251,7 @@ fn a_search_that_ends_before_a_higher_rate_failed_is_a_lower_bound() {
     assert_eq!(sample.ended, SearchEnd::OutOfTime);
     assert_eq!(sample.bound_because, [BoundReason::NothingHigher]);
     assert!(sample.generator_bound);
-    // The generator reaches its limit, and the time ends while that is excused.
+    // The generator reaches its limit, and the time ends while such slots are still excused.
     let budget = Duration::from_millis(30);
     let mut service = SimulatedService { takes, reach: 50_000.0, ..SimulatedService::of(1e7) };
     let sample = found(&mut service, &SearchOptions { budget, excused: 1_000, ..options() });
@@ -274,7 +277,7 @@ fn options_out_of_range_are_refused() {
     }
 }
 
-/// As the command line searches.
+/// Search options like those of the command line.
 fn fine() -> SearchOptions<'static> {
     SearchOptions {
         slot: Duration::from_secs(1),
@@ -297,7 +300,7 @@ fn a_burst_allowance_does_not_hide_overload() {
         assert!(found.spread_ratio < 0.03 && found.confirmed == 3, "{found:?}");
         assert!((rate.low.unwrap()..=rate.high.unwrap()).contains(&rate.median));
     }
-    // A short slot without lead-in is what it hides from.
+    // In a short slot without lead-in, a burst allowance does hide overload.
     let mut simulation =
         SimulatedService { buffer: 0.0, allowance: 2_500.0, ..SimulatedService::of(50_000.0) };
     assert!(found(&mut simulation, &options()).transactions_per_second > 55_000.0);
@@ -329,7 +332,8 @@ fn hiccups_do_not_spread_repeated_searches() {
 
 #[test]
 fn a_bound_on_latency_is_kept() {
-    // Service takes 20 us; waiting doubles that at some rate below capacity.
+    // Each request takes 20 us of service. With the wait, the latency reaches the bound of 60 us at
+    // 40,000 requests per second, 80 % of the capacity.
     let mut simulation = SimulatedService::of(50_000.0);
     let options = SearchOptions { max_p99: Some(Duration::from_micros(60)), ..fine() };
     let sample = found(&mut simulation, &options);

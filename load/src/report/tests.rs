@@ -8,7 +8,7 @@ use crate::outcome::{CodeCount, QueueMedians, SelfWatch, SendBursts, SendErrors,
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A run of two seconds that began at `began` seconds, with these latencies.
+/// A run of two seconds that began at `began` seconds, with these latencies in ns.
 fn run(began: f64, latencies: &[u64], lost: u64) -> LoadReport {
     let mut latency_ns = Latency::new();
     latencies.iter().for_each(|ns| latency_ns.record(*ns));
@@ -158,7 +158,7 @@ fn runs_at_the_same_time_add_up() {
 fn runs_one_after_the_other_do_not_add_up_to_a_rate() {
     let (both, warnings) = merged(&[run(0.0, &[10_000], 0), run(6.0, &[10_000], 0)]);
     assert_eq!(both.overlap_ratio, Some(0.0));
-    // Two stretches of 2 s in 8 s.
+    // Two runs of 2 s at 10 requests per second, within 8 s.
     assert_eq!((both.outcome.offered_per_second, both.outcome.requested_per_second), (5.0, None));
     assert!(warnings[0].contains("overlap by 0 %"), "{warnings:?}");
     let begins: Vec<f64> = both.outcome.intervals.iter().map(|interval| interval.begins_seconds).collect();
@@ -172,7 +172,7 @@ fn clocks_that_are_off_are_corrected_and_uncertain_ones_are_told() {
         one.clock = Some(ClockOffset { ahead_seconds, uncertain_seconds });
         one
     };
-    // A minute ahead, and at the same time in truth.
+    // The second clock is a minute ahead; both runs began at the same time.
     let (both, warnings) = merged(&[of(0.0, 0.001, 0.002), of(60.0, 60.0, 0.002)]);
     assert_eq!(both.overlap_ratio, Some(1.0));
     assert!(warnings.is_empty(), "{warnings:?}");
@@ -180,7 +180,7 @@ fn clocks_that_are_off_are_corrected_and_uncertain_ones_are_told() {
         (both.merged[1].started_realtime_ns, both.merged[1].clock.map(|clock| clock.ahead_seconds)),
         (1_060 * SECOND, Some(60.0))
     );
-    // A tenth of two seconds may be missing.
+    // The clocks may differ by more than a tenth of the runs' duration of 2 s.
     let (both, warnings) = merged(&[of(0.0, 0.0, 0.16), of(0.0, 0.05, 0.1), of(0.0, 0.0, 0.01)]);
     assert_eq!(both.overlap_ratio, Some(1.0));
     assert!(warnings[0].starts_with("the clocks of a and b may differ by 0.310 s"), "{warnings:?}");
@@ -221,7 +221,7 @@ proptest! {
             .iter()
             .enumerate()
             .map(|(index, (latencies, lost))| {
-                // As reports travel: through their text.
+                // Each report is written as JSON text and read again.
                 read(&json(&run(index as f64 * 0.001, latencies, *lost)).to_string()).unwrap()
             })
             .collect();
@@ -236,7 +236,7 @@ proptest! {
         for (interval, expected) in merged.outcome.intervals.iter().zip(&together.outcome.intervals) {
             prop_assert_eq!((interval.sent, interval.answered), (expected.sent, expected.answered));
         }
-        // In any order, and in steps.
+        // The order of the reports does not matter.
         let reversed: Vec<LoadReport> = reports.iter().rev().cloned().collect();
         prop_assert_eq!(&super::tests::merged(&reversed).0.outcome.latency_ns, &merged.outcome.latency_ns);
     }

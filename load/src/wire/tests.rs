@@ -16,7 +16,7 @@ fn shortest_frames() {
     assert_eq!(frames_per_second(64, link("1G")), 1_488_095);
     assert_eq!(frames_per_second(64, link("100M")), 148_809);
     assert_eq!(frames_per_second(1, link("10G")), 14_880_952, "shorter ones are padded");
-    // 18 bytes of payload over IPv4 just fill one.
+    // A payload of 18 bytes over IPv4 fills the shortest frame exactly.
     for payload in 0..=18 {
         assert_eq!((v4(payload).frame_bytes(), v4(payload).wire_bits()), (vec![64], 672));
     }
@@ -32,7 +32,7 @@ fn a_hundred_bytes_at_ten_gigabit() {
     let figures = v4(100).figures();
     assert_eq!((figures.wire_bytes, figures.wire_bits), (166, 1_328));
     assert_eq!((figures.datagrams_per_second, figures.frames_per_second), (7_530_120, 7_530_120));
-    // The published 270,000 transactions are 360 Mbit/s.
+    // The published 270,000 transactions per second are about 360 Mbit/s.
     assert!((v4(100).wire_bits_per_second(270_000.0) / 1e6 - 358.56).abs() < 1e-9);
     assert!((v4(100).line_rate_ratio(7_010_000.0) - 0.931).abs() < 0.001);
 }
@@ -46,10 +46,12 @@ fn ipv6_and_tags_add_their_bytes() {
 #[test]
 fn fragments_carry_multiples_of_eight_and_all_of_it() {
     assert_eq!(v4(1_472).frame_bytes(), [1_518]);
-    // 1481 bytes of UDP: 1480 in the first fragment, one in the last, padded to the shortest frame.
+    // 1481 bytes with the UDP header: 1480 in the first fragment, and one in the last, which is
+    // padded to the shortest frame.
     assert_eq!(v4(1_473).frame_bytes(), [1_518, 64]);
     let v6 = WireFormat::new(1_453, IpVersion::V6, 0, link("10G")).unwrap();
-    // 1461 bytes of UDP: 1448 behind 48 bytes of headers, then 13.
+    // 1461 bytes with the UDP header: 1448 after 48 bytes of IPv6 headers in the first fragment,
+    // then 13.
     assert_eq!(v6.frame_bytes(), [1_448 + 48 + 18, 13 + 48 + 18]);
     assert_eq!(v6.with_mtu(9_000).unwrap().figures().frames, 1);
     let largest = v4(65_507).figures();

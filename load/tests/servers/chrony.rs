@@ -1,4 +1,4 @@
-//! NTP: chronyd with the local clock, which it does not touch.
+//! NTP: chronyd, which serves the local clock but does not set it.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::scene::{Scene, assert_sound, code};
 
 const PORT: u16 = 1230;
 
-/// NTP packets that chronyd says it received and dropped.
+/// The NTP packets that chronyd received and dropped (`chronyc serverstats`).
 fn counters(scene: &Scene) -> Option<(u64, u64)> {
     let output = Command::new(find("chronyc")?)
         .arg("-h")
@@ -34,7 +34,7 @@ fn chrony_counts_the_same() {
     let config = installed::chrony(scene.directory.path(), None, PORT).unwrap();
     let address = SocketAddr::new(scene.address(), PORT);
     let request = ntp::client(4).unwrap().requests.remove(0);
-    // -x: the clock is not to be set.
+    // -x: chronyd does not set the clock.
     scene.serve("chronyd", &["-x", "-d", "-u", "root", "-f", config.to_str().unwrap()], address, &request);
 
     for version in [3, 4] {
@@ -48,7 +48,7 @@ fn chrony_counts_the_same() {
                 assert_eq!(code(&outcome, "secondary"), outcome.answered);
                 assert!(outcome.codes.iter().all(|code| code.code == 5), "{:?}", outcome.codes);
                 let (before, after) = (before.unwrap(), after.unwrap());
-                // On a busy machine its socket may drop some.
+                // On a busy machine, chronyd's socket may drop some requests.
                 assert_eq!((after.0 - before.0, after.1 - before.1), (outcome.answered, 0));
             }
         });

@@ -118,7 +118,7 @@ fn freeradius_ignores_another_secret() {
     let options = radius::RadiusOptions::default();
     let first = requests(SECRET, b"hello", &options).requests.remove(0);
     scene.serve("freeradius", &["-f", "-l", "stdout", "-d", &directory], address, &first);
-    // Its Message-Authenticator does not hold.
+    // The Message-Authenticator of these requests is wrong, because they use another secret.
     scene.load(requests(b"other", b"hello", &options), address, 2, |generator| {
         let outcome = generator.run(&LoadSlot::rate(100.0, Duration::from_millis(200))).unwrap();
         assert!(outcome.sent > 0);

@@ -1,5 +1,6 @@
-//! The workloads against servers that people run, across a lab's link: what they answer is counted, and where they count
-//! themselves, the counts are the same. A server that is not installed is skipped.
+//! The workloads against widely used servers, across the link of a lab. The tests compare the
+//! generator's counters with the server's own counters, if it has any. Tests of servers that are
+//! not installed are skipped.
 
 mod chrony;
 mod freeradius;

@@ -1,4 +1,4 @@
-//! DNS: NSD with a zone.
+//! DNS: NSD with one zone.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::scene::{Scene, assert_sound, code};
 
 const PORT: u16 = 5300;
 
-/// Of four, one is not there and one is of another zone.
+/// Four queries: the third name does not exist, and the fourth belongs to no zone of the server.
 const QUERIES: &str = "\
 www.example.test A
 www.example.test AAAA
@@ -66,22 +66,23 @@ fn nsd_counts_the_same() {
     });
 }
 
-/// Holds an outcome against how much NSD's counters rose.
+/// Compares an outcome with the increase of NSD's counters.
 fn assert_same(outcome: &SlotOutcome, rise: impl Fn(&str) -> u64, mode: PacingMode) {
     let told = ["NOERROR", "NXDOMAIN", "REFUSED"].map(|name| code(outcome, name));
     let answers = rise("num.rcode.NOERROR") + rise("num.rcode.NXDOMAIN") + rise("num.rcode.REFUSED");
     if mode == PacingMode::Flood {
-        // What a flood loses is lost before NSD or behind it.
+        // A flood loses requests before NSD and replies after NSD.
         assert!(outcome.answered <= answers && answers <= outcome.sent, "{answers}: {outcome:?}");
         return;
     }
-    // On a busy machine NSD's socket may drop some; what NSD took it answered, and those we got.
+    // On a busy machine, NSD's socket may drop requests. NSD answers every request that it
+    // receives, and the generator receives every reply.
     assert_eq!(rise("num.queries"), outcome.sent - outcome.lost, "{outcome:?}");
     assert_eq!(told, [rise("num.rcode.NOERROR"), rise("num.rcode.NXDOMAIN"), rise("num.rcode.REFUSED")]);
     assert_eq!(answers, outcome.answered);
     assert!(outcome.lost < outcome.sent / 10, "{outcome:?}");
-    // The queries take turns: of every four, two are there, one is not, one is refused. Slots begin where the last
-    // one ended.
+    // The queries are sent in turn: of every four, two are answered, one name does not exist, and
+    // one is refused. A slot continues at the query after the last one of the previous slot.
     let quarter = outcome.sent / 4;
     for (count, quarters) in told.iter().zip([2, 1, 1]) {
         let apart = count.abs_diff(quarter * quarters);

@@ -13,10 +13,10 @@ use linerate_load::{Generator, LoadWorkload, SlotOutcome};
 use linerate_testkit::reflector::installed::find;
 pub(crate) use linerate_testkit::skip;
 
-/// How long a server may take to answer its first request.
+/// The longest time until a server answers its first request.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A lab, and a directory for a server's files. The server ends before they go.
+/// A lab, and a directory for the files of a server. On drop, the server ends first.
 pub(crate) struct Scene {
     test: &'static str,
     server: Option<LabChild>,
@@ -25,7 +25,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// None, and said so, where there is no `program` or no lab.
+    /// `None`, after a SKIP message, if `program` is not installed or no lab can start.
     pub(crate) fn set(test: &'static str, program: &str) -> Option<Self> {
         if find(program).is_none() {
             skip(test, format_args!("{program} is not installed"));
@@ -66,7 +66,7 @@ impl Scene {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             socket.connect(address).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-            // Refused while nobody listens.
+            // Fails with ECONNREFUSED until the server listens.
             socket.send(request).is_ok() && socket.recv(&mut [0; 4_096]).is_ok()
         };
         let began = Instant::now();
@@ -78,7 +78,7 @@ impl Scene {
         self.server = Some(server);
     }
 
-    /// Has `check` use a generator on the sender, of sockets and of live frames.
+    /// Calls `check` with a generator on the sender: once with sockets, once with XDP.
     pub(crate) fn load(
         &self,
         exchange: PreparedExchange,
@@ -107,7 +107,7 @@ impl Drop for Scene {
     }
 }
 
-/// How often a code was answered, by its name.
+/// The number of replies with the code `name`.
 pub(crate) fn code(outcome: &SlotOutcome, name: &str) -> u64 {
     outcome.codes.iter().filter(|code| code.name.as_deref() == Some(name)).map(|code| code.count).sum()
 }

@@ -1,4 +1,4 @@
-//! A UDP service with set faults that counts what it did, and the slots that generators run against it.
+//! A UDP service with configurable faults and exact counters, and checks of generator outcomes.
 #![allow(dead_code, unused_imports, reason = "no test binary uses all of it")]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -14,7 +14,7 @@ pub(crate) use linerate_testkit::skip;
 /// Payload of an echo request in bytes.
 pub(crate) const PAYLOAD: usize = 100;
 
-/// What the service did.
+/// The counters of the service.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) received: u64,
@@ -44,7 +44,7 @@ impl Service {
     ) -> Self {
         let socket = UdpSocket::bind(at).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        // A live XDP frame counts as a page in it.
+        // Each live XDP frame takes a page of the receive buffer.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 256 << 20);
         let address = socket.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
@@ -58,7 +58,7 @@ impl Service {
                         account.received += 1;
                         serve(&socket, &mut buffer[..length], source, &mut account);
                     }
-                    // Only when the socket is empty, so that the account is complete.
+                    // The service ends only when the socket is empty, so its account is complete.
                     Err(_) if stopped.load(Ordering::Relaxed) => return account,
                     Err(_) => {}
                 }
@@ -103,7 +103,8 @@ pub(crate) fn faulty(socket: &UdpSocket, request: &mut [u8], source: SocketAddr,
     }
 }
 
-/// Answers, and sends four replies of others, one late and three corrupt replies after the first requests.
+/// Echoes each request. After each of the first eight requests, also sends a forged reply: four
+/// unsolicited, one late, and three corrupt replies.
 pub(crate) fn forging(socket: &UdpSocket, request: &mut [u8], source: SocketAddr, account: &mut Account) {
     let codec = RequestCodec::new(PAYLOAD).unwrap();
     let longer = RequestCodec::new(PAYLOAD + 300).unwrap();
@@ -147,7 +148,8 @@ pub(crate) fn assert_nobody_listens(outcome: &SlotOutcome) {
     assert_eq!(outcome.send_errors.total(), outcome.send_errors.refused);
 }
 
-/// The account of [`faulty`] agrees with a generator whose link refused some requests.
+/// Checks that the account of [`faulty`] and the generator's outcome agree. `refused`: requests
+/// that the link did not accept.
 pub(crate) fn assert_faults_agree(outcome: &SlotOutcome, account: Account, refused: u64) {
     assert_balanced(outcome);
     assert_eq!(outcome.sent, account.received + refused);
@@ -159,7 +161,7 @@ pub(crate) fn assert_faults_agree(outcome: &SlotOutcome, account: Account, refus
     assert!(account.corrupted > 0 && account.duplicated > 0 && account.dropped > 0, "{account:?}");
 }
 
-/// Sets `cancel` after a while.
+/// Sets `cancel` after `milliseconds`.
 pub(crate) fn cancel_after(cancel: &Arc<AtomicBool>, milliseconds: u64) -> JoinHandle<()> {
     let cancel = Arc::clone(cancel);
     std::thread::spawn(move || {

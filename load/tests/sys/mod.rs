@@ -1,4 +1,4 @@
-//! An allocator that counts.
+//! An allocator that counts allocations.
 
 #![allow(unsafe_code)]
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// The system's allocator, counting.
+/// The system's allocator with a counter.
 pub(crate) struct Counting;
 
 impl Counting {

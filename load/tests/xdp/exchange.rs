@@ -1,4 +1,4 @@
-//! Exchanges: prepared requests of a protocol.
+//! Exchanges (prepared requests of a protocol) with the XDP generator.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use linerate_load::{Generator as _, LoadWorkload, PacingMode};
 use crate::scene::Scene;
 use crate::service::{assert_balanced, rate, slot};
 
-/// Replies echo the tag, say 0x80 at offset `tag.bytes`, and the number of the request in what follows.
+/// An exchange whose replies consist of the tag, a byte with the mark 0x80 and the reply code, and
+/// the request.
 fn exchange(
     tag: EchoedTag,
     requests: Vec<Vec<u8>>,
@@ -36,8 +37,7 @@ fn exchange(
     }))
 }
 
-/// Answers with the tag first and a byte that has a mark and the code: 3 for each third request, without the mark for
-/// each 50th.
+/// The reply to a request. Every third reply has the code 3, and every 50th lacks the mark.
 fn answer(tag: EchoedTag, request: &[u8], number: u64) -> Vec<u8> {
     let mut reply = request[tag.request_offset..][..tag.bytes].to_vec();
     reply.push(if number.is_multiple_of(3) { 0x83 } else { 0x80 });
@@ -52,7 +52,8 @@ fn answer(tag: EchoedTag, request: &[u8], number: u64) -> Vec<u8> {
 fn an_echo_in_the_shortest_frames_is_matched() {
     let Some(scene) = Scene::new("an_echo_in_the_shortest_frames_is_matched") else { return };
     for (v4, payload_bytes) in [(true, 18), (false, 18), (true, 39), (false, 8), (true, 1)] {
-        // Every 10th is lost, and of every 10th the last byte comes back changed, if that is none of the tag.
+        // The service drops one of 10 requests. It damages the last byte of another one of 10,
+        // unless that byte belongs to the tag.
         let service = scene.serve(v4, move |socket, request, source, account| {
             assert_eq!(request.len(), payload_bytes);
             if account.received % 10 == 1 {
@@ -86,7 +87,7 @@ fn an_echo_in_the_shortest_frames_is_matched() {
 #[test]
 fn tags_of_every_size_are_matched() {
     let Some(scene) = Scene::new("tags_of_every_size_are_matched") else { return };
-    // At even and odd places, in requests of different and odd lengths; IPv4 and IPv6.
+    // Tags at even and odd offsets, in requests of several lengths, over IPv4 and IPv6.
     for (v4, bytes, request_offset) in
         [(true, 2, 0), (false, 2, 1), (true, 4, 3), (false, 8, 4), (true, 1, 1), (true, 8, 7), (false, 1, 0)]
     {
@@ -104,7 +105,7 @@ fn tags_of_every_size_are_matched() {
             return;
         };
         let mut served = 0;
-        // Few enough for a tag of one byte to tell them apart.
+        // At this rate, a tag of one byte identifies every outstanding request.
         for _ in 0..2 {
             let outcome = generator.run(&slot(rate(2_000.0), 250)).unwrap();
             assert_balanced(&outcome);

@@ -1,4 +1,4 @@
-//! The generator of live XDP frames between the hosts of a lab.
+//! The XDP generator between the hosts of a lab.
 
 mod exchange;
 mod manners;
@@ -26,7 +26,8 @@ fn an_echo_is_fully_answered() {
         for mode in [rate(20_000.0), PacingMode::Window { outstanding: 3 }, rate(200.0)] {
             let outcome = generator.run(&slot(mode, 300)).unwrap();
             assert_balanced(&outcome);
-            // On a busy machine the receiver may have no time to empty its queue.
+            // The link refuses requests if the receiver has no time to empty its queue on a busy
+            // machine.
             assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
             assert_eq!((outcome.corrupt, outcome.unsolicited, outcome.late), (0, 0, 0), "{outcome:?}");
             assert!(outcome.answered > 0 && outcome.send_errors.total() == 0, "{outcome:?}");
@@ -36,7 +37,8 @@ fn an_echo_is_fully_answered() {
             sent += outcome.answered;
         }
         drop(generator);
-        // A checksum that were wrong would have been thrown away by the receiver's kernel.
+        // The receiver's kernel drops requests with a wrong checksum, so all checksums were
+        // correct.
         assert_eq!(service.stop().received, sent);
     }
 }
@@ -117,7 +119,8 @@ fn a_window_does_not_stall_on_loss() {
     let outcome = generator.run(&slot(PacingMode::Window { outstanding: 4 }, 400)).unwrap();
     assert_balanced(&outcome);
     assert!(outcome.lost > 16 && outcome.self_watch.timed_out > 8, "{outcome:?}");
-    // Never more under way than the windows of both flows, but for those that were given up: a timeout each.
+    // Each flow has a window of 4, so at most 8 requests are outstanding. A lost request keeps its
+    // place for one timeout of 20 ms.
     assert!(outcome.lost <= 8 * (400 / 20 + 2), "{outcome:?}");
 }
 
@@ -128,7 +131,7 @@ fn a_frozen_service_shows_in_every_latency_it_caused() {
     let service = scene.serve(true, move |socket, request, source, account| {
         if account.received == 300 && !frozen {
             frozen = true;
-            // The fault under test, not a wait for something.
+            // This sleep is the fault under test.
             std::thread::sleep(Duration::from_millis(100));
         }
         socket.send_to(request, source).unwrap();

@@ -1,4 +1,5 @@
-//! What the generator leaves alone, what it refuses, and what it leaves behind.
+//! Side effects of the XDP generator: other traffic, other XDP programs, refused targets, and
+//! cleanup.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -14,7 +15,7 @@ use crate::scene::Scene;
 use crate::service::{assert_balanced, assert_nobody_listens, rate, skip, slot};
 
 impl Scene {
-    /// The id of the program on the sender's interface.
+    /// The id of the XDP program on the sender's interface.
     fn attached(&self) -> Option<u32> {
         let end = self.link().sender.clone();
         let look = move || xdp_state(&Host::live(), &end.interface, end.index).unwrap().attached;
@@ -120,7 +121,7 @@ fn what_does_not_work_says_why() {
     assert!(why.contains("both IPv4 and IPv6"), "{why}");
     let why = scene.why_not(scene.builder(service.address, 4_000).threads(1_000));
     assert!(why.contains("each needs one of its own"), "{why}");
-    // It falls back where that is left to it.
+    // If no backend is required, the generator falls back to sockets.
     let target = (here, service.address.port()).into();
     let builder = scene.builder(target, 4);
     let description = scene.lab.senders()[0].run(move || builder.start().unwrap().describe()).unwrap();
@@ -128,7 +129,7 @@ fn what_does_not_work_says_why() {
     assert!(description.fallbacks[0].contains("an address of this host"), "{description:?}");
 }
 
-/// Not a test: what the test below kills.
+/// Not a test: the process that the test below kills.
 #[test]
 fn held_until_killed() {
     if std::env::var_os("LINERATE_TEST_HOLD").is_none() {
@@ -167,7 +168,8 @@ fn nothing_outlives_a_process_that_is_killed() {
         child.stderr.take().unwrap().read_to_string(&mut why).unwrap();
         return skip(test, why);
     }
-    // Links go with their descriptors, programs after a grace period; other tests may have some of their own meanwhile.
+    // The kernel detaches a program when its link's descriptor closes, and frees it after a grace
+    // period. Other tests may have loaded such programs meanwhile.
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while !ids().is_disjoint(&during.difference(&own()).copied().collect()) {
         assert!(std::time::Instant::now() < deadline, "programs are left");
@@ -177,14 +179,14 @@ fn nothing_outlives_a_process_that_is_killed() {
 
 type Ids = std::collections::BTreeSet<u32>;
 
-/// The ids of all XDP programs that the kernel has.
+/// The ids of all loaded programs that have the names of the generator's programs.
 fn ids() -> Ids {
     let ours = |name: Option<&str>| matches!(name, Some("send" | "receive" | "sent" | "not_redirected"));
     let programs = aya::programs::loaded_programs().filter_map(Result::ok);
     programs.filter(|program| ours(program.name_as_str())).map(|program| program.id()).collect()
 }
 
-/// The ids of those that this process holds.
+/// The ids of the programs that this process holds.
 fn own() -> Ids {
     let mut ids = Ids::new();
     for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap().filter_map(Result::ok) {

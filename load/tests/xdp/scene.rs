@@ -8,14 +8,14 @@ use linerate_load::{GeneratorError, LoadWorkload, XdpGenerator};
 
 use crate::service::{Account, PAYLOAD, Service, echo, skip};
 
-/// A lab, and the name of the test it is for.
+/// A lab, and the name of its test.
 pub(crate) struct Scene {
     pub(crate) lab: Lab,
     test: &'static str,
 }
 
 impl Scene {
-    /// None if there can be no lab here; that is said.
+    /// `None`, after a SKIP message, if no lab can start here.
     pub(crate) fn new(test: &'static str) -> Option<Self> {
         match Lab::builder().start() {
             Ok(lab) => Some(Scene { lab, test }),
@@ -30,7 +30,7 @@ impl Scene {
         &self.lab.links()[0]
     }
 
-    /// The receiver's address of a family; port 0.
+    /// The receiver's IPv4 or IPv6 address, with port 0.
     pub(crate) fn receiver(&self, v4: bool) -> SocketAddr {
         let end = &self.link().receiver;
         if v4 { (end.ipv4[0], 0).into() } else { (end.ipv6[0], 0).into() }
@@ -64,7 +64,8 @@ impl Scene {
         self.lab.senders()[0].run(move || builder.start_xdp()).unwrap()
     }
 
-    /// One for a service; none where that cannot be, which is said.
+    /// Starts a generator for a service. `None`, after a SKIP message, if the process lacks the
+    /// privilege.
     pub(crate) fn generator(&self, service: &Service, flows: usize) -> Option<XdpGenerator> {
         self.generator_of(self.builder(service.address, flows))
     }

@@ -1,4 +1,5 @@
-//! Live frames and clones: which of them leave when, and that both are accounted for.
+//! Live frames and clones: when the generator uses each send method, and that its counters are
+//! exact with both.
 
 use linerate_host::setting::Offload;
 use linerate_host::{Host, Setting, SettingValue};
@@ -13,7 +14,8 @@ const PORT: u16 = 7777;
 
 const HIGH: f64 = 300_000.0;
 
-/// All that was sent and not refused by the link was returned, and what was asked for was sent.
+/// Checks that every request was answered unless the link refused it, and that the generator sent
+/// the requested rate.
 fn assert_accounted(outcome: &SlotOutcome) {
     assert_balanced(outcome);
     assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");

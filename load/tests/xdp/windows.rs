@@ -1,4 +1,4 @@
-//! Windows: an answer makes room for a request.
+//! Window mode: each reply makes room for a request.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::scene::Scene;
 use crate::service::{Service, assert_balanced, echo, skip, slot};
 
-/// A place was given back only by answers that came in on a CPU that sends; with the service on another one they come in
-/// there, so that each window stood still until it was given up.
+/// Regression test: only replies that arrived on the sending CPU made room in the window. The
+/// service runs on another CPU, where the replies arrive, so each window stalled until the timeout.
 #[test]
 fn places_come_back_on_whichever_cpu_the_answers_arrive() {
     let test = "places_come_back_on_whichever_cpu_the_answers_arrive";
@@ -19,7 +19,7 @@ fn places_come_back_on_whichever_cpu_the_answers_arrive() {
     let (Some(sends), Some(serves)) = (cpus.next(), cpus.next()) else { return skip(test, "one CPU") };
     let at = scene.receiver(true);
     let service = scene.lab.receiver().run(move || {
-        // Its thread inherits what the one that starts it has.
+        // The service's thread inherits the CPU affinity of the thread that starts it.
         let mut there = CpuSet::new();
         there.set(serves);
         sched_setaffinity(None, &there).unwrap();
@@ -28,7 +28,7 @@ fn places_come_back_on_whichever_cpu_the_answers_arrive() {
         service
     });
     let service = service.unwrap();
-    // Given up after the slot only, so that nothing but answers makes room.
+    // The timeout is longer than the slot, so only replies make room.
     let builder = scene.builder(service.address, 64).timeout(Duration::from_secs(10));
     let Some(mut generator) = scene.generator_of(builder.cpus(Some(vec![sends as u32]))) else { return };
     let mut answered = |outstanding| {

@@ -150,7 +150,7 @@ fn requests_without_the_secret_get_no_reply() {
     );
     assert_eq!(ask(&mut worker, &signed(b"another"), NAS), (RequestOutcome::WrongSecret, None));
     assert_eq!(ask(&mut worker, &unsigned, NAS), (RequestOutcome::Unsigned, None));
-    // A client that needs not sign, except EAP.
+    // This client need not sign its requests, except EAP requests.
     assert_eq!(ask(&mut worker, &unsigned, OLD_NAS).0, RequestOutcome::Accepted);
     let eap = request(code::ACCESS_REQUEST, 2, &[(attribute::EAP_MESSAGE, vec![1])], None);
     assert_eq!(ask(&mut worker, &eap, OLD_NAS), (RequestOutcome::Unsigned, None));

@@ -1,5 +1,5 @@
-//! Answers take no memory: not those that are there, nor those that are not, nor those to nonsense. Zones take little, also
-//! while they are read again.
+//! Answers allocate no memory: for existing names, for missing names, and for malformed queries.
+//! Zones use little memory, also while they are reloaded.
 
 mod sys;
 
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use linerate_services::dns::{DnsAnswerer, QueryTransport, ServedZones, UDP_SIZE, Zones};
 use sys::{ALLOCATIONS, LIVE, PEAK};
 
-/// One test at a time counts.
+/// Held by each test, because the counters are global.
 static COUNTING: Mutex<()> = Mutex::new(());
 
 const ZONE: &str = "\
@@ -65,11 +65,12 @@ fn ten_times_the_answers_allocate_no_more() {
     };
     allocations(10);
     let (few, many) = (allocations(10), allocations(100));
-    // A thread of the test runner may allocate at any time, but not in step with the answers.
+    // A thread of the test runner may allocate at any time, but independently of the answers.
     assert!(many <= few + 100, "{few} for 10 rounds, {many} for 100");
 }
 
-/// Records of each of many names, as hosting providers have them.
+/// A zone like those of hosting providers: `records` records, an A and an AAAA record per name. The
+/// first `changed` names have other addresses.
 fn hosts(records: usize, changed: usize) -> String {
     let mut text = ZONE.to_owned();
     for number in 0..records / 2 {
@@ -95,7 +96,7 @@ fn zones_are_small_also_while_they_are_read_again() {
     let per_record = |bytes: u64| bytes as f64 / RECORDS as f64;
     println!("a record takes {:.0} bytes, {:.0} while it is read", per_record(takes), per_record(peak));
     assert!(per_record(takes) < 100.0 && per_record(peak) < 250.0, "{takes} {peak}");
-    // Nothing changed, some did, and much was added.
+    // Reloads without a change, with 10 changed names, and with 100 more records.
     for (records, changed) in [(RECORDS, 0), (RECORDS, 10), (RECORDS + 100, 0)] {
         std::fs::write(&file, hosts(records, changed)).expect("written");
         PEAK.store(LIVE.load(Relaxed), Relaxed);

@@ -1,11 +1,11 @@
-//! An allocator that counts.
+//! A global allocator that counts allocations and bytes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Allocations by any thread so far.
 pub(crate) static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-/// Bytes that are allocated, and the most there were since it was set.
+/// Bytes that are allocated now. `PEAK`: their maximum since a test last set it.
 pub(crate) static LIVE: AtomicU64 = AtomicU64::new(0);
 pub(crate) static PEAK: AtomicU64 = AtomicU64::new(0);
 
@@ -19,7 +19,7 @@ struct DnsAllocCounter;
 #[global_allocator]
 static ALLOCATOR: DnsAllocCounter = DnsAllocCounter;
 
-// SAFETY: everything is the system allocator's doing; counting does not allocate.
+// SAFETY: every call goes to the system allocator unchanged, and counting does not allocate.
 unsafe impl GlobalAlloc for DnsAllocCounter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);

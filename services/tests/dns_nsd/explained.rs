@@ -1,4 +1,4 @@
-//! What may differ between two right answers, and the RFC that says so.
+//! The differences between two correct answers, each with the RFC that allows it.
 
 use super::meaning::MessageContent;
 use super::zones::GLUE_ONLY;
@@ -10,7 +10,8 @@ const TC: u8 = 2;
 const NXDOMAIN: u8 = 3;
 const ANY: u16 = 255;
 
-/// Why two answers may differ; an error if nothing explains it. `full` is ours over TCP.
+/// Compares two answers. Returns the RFC that allows their difference, or an error if no RFC does.
+/// `full` returns linerate's answer over TCP.
 pub(crate) fn difference(
     query: &[u8],
     our: &MessageContent,
@@ -53,7 +54,7 @@ pub(crate) fn difference(
         [true, false] if referral && lacks(their, &in_domain(&full)) => {
             return Ok("RFC 9471, section 3.1: an answer without all in-domain glue is truncated");
         }
-        // All of it fits in ours, whose names are compressed further.
+        // linerate's answer has room for all glue, because it compresses more names.
         [false, true] if referral && lacks(their, &in_domain(&full)) && !lacks(our, &in_domain(&full)) => {
             return Ok("RFC 1035, section 4.1.4: how far names are compressed is each server's own");
         }
@@ -92,7 +93,8 @@ pub(crate) fn difference(
     )
 }
 
-/// Whether theirs ends with an alias, and ours goes on with names that are not beside it.
+/// Whether the other server's answer is one alias, and linerate's answer continues with names
+/// outside the alias's parent domain.
 fn leaves_zone(our: &[String], their: &[String]) -> bool {
     let [alias] = their else { return false };
     let (owner, beside) = (owner(alias), owner(alias).split_once('.').map_or("", |(_, parent)| parent));
@@ -109,7 +111,7 @@ fn owner(record: &str) -> &str {
     record.split(' ').next().unwrap_or_default()
 }
 
-/// Addresses of servers whose names are in the zone that is referred to.
+/// In-domain glue: addresses of name servers whose names are in the delegated zone.
 fn in_domain(referral: &MessageContent) -> Vec<String> {
     let Some(cut) = referral.sections[1].iter().map(|record| owner(record)).next() else { return Vec::new() };
     let below = |name: &str| name == cut || name.ends_with(&format!(".{cut}"));
@@ -120,7 +122,8 @@ fn lacks(answer: &MessageContent, records: &[String]) -> bool {
     records.iter().any(|record| !answer.sections[2].contains(record))
 }
 
-/// Whether the name that is not there is one that only glue has: the question, or what its alias leads to.
+/// Whether the missing name exists only as glue. The name is the question, or the target of its
+/// alias.
 fn is_glue_only(query: &[u8], our: &MessageContent) -> bool {
     let mut name = String::new();
     let mut at = 12;

@@ -1,7 +1,9 @@
-//! Answers held against those of NSD and of Knot DNS, for the same zones and the same queries, with NSD malformed ones
-//! included. No difference is let pass but those that an RFC explains.
+//! Compares linerate's answers with those of NSD and Knot DNS, for the same zones and queries. The
+//! comparison with NSD includes malformed queries. Only differences that an RFC explains are
+//! allowed.
 //!
-//! `LINERATE_TEST_LONG=1` asks 100,000 queries instead of 20,000, `LINERATE_TEST_SEED` makes others.
+//! `LINERATE_TEST_LONG=1` sends 100,000 queries to NSD instead of 20,000. `LINERATE_TEST_SEED` sets
+//! the seed of the queries.
 
 mod explained;
 mod meaning;
@@ -69,20 +71,21 @@ fn answers_mean_what_nsds_mean() {
         different[..different.len().min(12)].join("\n")
     );
     assert_same_over_tcp(&nsd, &mut ours, &queries[..2_000]);
-    // The queries are to have reached all kinds of answers.
+    // The queries must have caused every kind of answer.
     for kind in ["silence", "0", "1", "3", "4", "5", "9", "truncated"] {
         assert!(codes.get(kind).is_some_and(|count| *count > 20), "few answers of kind {kind}: {codes:?}");
     }
 }
 
-/// What we answer where there is room.
+/// linerate's complete answer, over TCP.
 fn full(ours: &mut DnsAnswerer, query: &[u8]) -> MessageContent {
     let mut reply = vec![0; 65_535];
     let length = ours.answer(query, &mut reply, QueryTransport::Tcp).expect("an answer over TCP");
     meaning::read(&reply[..length]).expect("an answer that can be read")
 }
 
-/// 5,000 queries for zones with `@`, units, delegations, deep glue and wildcards, beside both.
+/// Compares the answers to 5,000 queries with NSD and with Knot DNS, for zones with `@`, time
+/// units, delegations, deep glue and wildcards.
 #[test]
 fn differences_to_nsd_and_knot_are_those_of_rfcs() {
     const COUNT: usize = 5_000;
@@ -132,7 +135,8 @@ fn differences_to_nsd_and_knot_are_those_of_rfcs() {
     }
 }
 
-/// Over TCP answers are whole, whatever the size. Those that NSD limits the rate of (malformed, unknown opcodes) are left out.
+/// Compares answers over TCP, which are complete at any size. Leaves out queries (malformed, or
+/// with an unknown opcode) for which NSD limits the rate of responses.
 fn assert_same_over_tcp(nsd: &rival::ReferenceServer, ours: &mut DnsAnswerer, queries: &[Vec<u8>]) {
     let mut reply = vec![0; 65_535];
     let mut asked = Vec::new();
@@ -153,7 +157,7 @@ fn assert_same_over_tcp(nsd: &rival::ReferenceServer, ours: &mut DnsAnswerer, qu
     assert!(asked.len() > queries.len() / 2, "{} of {} queries", asked.len(), queries.len());
 }
 
-/// What an answer comes to: its response code, that it was cut, or that there was none.
+/// The kind of an answer: its response code, `truncated`, or `silence`.
 fn kind(answer: Option<&Result<MessageContent, String>>) -> String {
     match answer {
         None => "silence".into(),

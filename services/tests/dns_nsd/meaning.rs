@@ -1,23 +1,25 @@
-//! What a message means: its header, and its records whatever their order, letter case and compression.
+//! The content of a message: its header and its records, whatever their order, letter case and
+//! compression.
 
 use domain::base::iana::Rtype;
 use domain::base::{Message, ParsedRecord};
 use domain::rdata::AllRecordData;
 
-/// A message without what servers may choose.
+/// A message without the properties that a server may choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MessageContent {
-    /// The header without its counts.
+    /// Message id and flags.
     pub(crate) header: [u8; 4],
-    /// The question as it is, byte by byte.
+    /// The question in wire format, unchanged.
     pub(crate) question: Vec<u8>,
-    /// Records of the answer, the authority and the additional section.
+    /// Sorted records of the answer, authority and additional sections.
     pub(crate) sections: [Vec<String>; 3],
-    /// Upper bits of the response code, version, flags and options of EDNS; not the size, which is each server's own.
+    /// Upper bits of the response code, version, flags and options of EDNS. The UDP size is left
+    /// out, because each server chooses its own.
     pub(crate) edns: Vec<String>,
 }
 
-/// Reads an answer. A server that sends what cannot be read is wrong.
+/// Parses an answer. An answer that cannot be parsed is a fault of its server.
 pub(crate) fn read(bytes: &[u8]) -> Result<MessageContent, String> {
     let message = Message::from_octets(bytes).map_err(|error| error.to_string())?;
     let fail = |error: domain::base::wire::ParseError| error.to_string();
@@ -51,7 +53,7 @@ fn text(record: &ParsedRecord<'_, &[u8]>) -> Result<String, String> {
         .map_err(|error| error.to_string())?
         .ok_or("a record without data")?;
     let line = format!("{} {} {class} {} {}", record.owner(), ttl.as_secs(), record.rtype(), record.data());
-    // Letters matter in texts, but no two in the zones differ by them alone.
+    // Letter case matters in TXT records, but no two texts in the zones differ only in it.
     Ok(line.to_ascii_lowercase())
 }
 

@@ -1,4 +1,4 @@
-//! Queries from a seed: of what is there, of what is not, and such as nobody should send.
+//! Random queries from a seed: for existing names, for missing names, and malformed queries.
 
 use fastrand::Rng;
 
@@ -31,7 +31,7 @@ impl QueryGenerator {
         all[self.random.usize(0..all.len())]
     }
 
-    /// A name in wire form, in letters of both cases.
+    /// A name in wire format, partly with random letter case.
     fn name(&mut self) -> Vec<u8> {
         let mut labels: Vec<Vec<u8>> = {
             let name = &self.names[self.random.usize(0..self.names.len())];
@@ -88,7 +88,8 @@ impl QueryGenerator {
         }
         let mut data = Vec::new();
         while self.percent(25) {
-            // Not cookies, which NSD answers with its own secret if it is told to.
+            // No DNS cookies (option 10), because NSD answers them with its own secret if it is
+            // configured to.
             let code = self.of(&[3u16, 8, 11, 12, 15, 65001]);
             let length = self.random.u16(0..40);
             data.extend_from_slice(&code.to_be_bytes());
@@ -148,7 +149,7 @@ impl QueryGenerator {
         if self.percent(8) { self.spoilt(message, &question) } else { message }
     }
 
-    /// A query as resolvers send it: class IN, EDNS or none, and nothing wrong.
+    /// A well-formed query, like those of resolvers: class IN, with or without EDNS.
     pub(crate) fn plain(&mut self) -> Vec<u8> {
         let mut message = self.random.u16(..).to_be_bytes().to_vec();
         message.extend_from_slice(&[self.random.u8(..2), 0, 0, 1, 0, 0, 0, 0, 0, 0]);
@@ -182,9 +183,9 @@ impl QueryGenerator {
                 let more = self.random.usize(1..60);
                 message.extend((0..more).map(|_| self.random.u8(..)));
             }
-            // The kinds of labels that are none.
+            // Length bytes that are no label length: reserved types and compression pointers.
             3 => message[12] = self.of(&[0x40, 0x80, 0xbf, 0xc0, 0xff]),
-            // Pointers: to themselves, to each other, forwards, to the header.
+            // Compression pointers to themselves, to each other, forward, and to the header.
             4 => {
                 let pointer: [u8; 2] = self.of(&[[0xc0, 12], [0xc0, 14], [0xc0, 0], [0xff, 0xff]]);
                 message.splice(12..12, [pointer, [0xc0, 12]].concat());
@@ -194,7 +195,7 @@ impl QueryGenerator {
                 message.splice(12..12, question.iter().copied());
             }
             6 => message[5] = self.of(&[0, 2, 3]),
-            // Nothing but EDNS.
+            // Only an OPT record, without a question.
             7 => {
                 message[5] = 0;
                 message[11] = 1;
@@ -207,19 +208,19 @@ impl QueryGenerator {
                 message[at] = self.random.u8(1..3);
             }
             9 => message[11] = self.random.u8(..),
-            // An address in a section behind the question.
+            // An A record in a section after the question.
             10 => {
                 let at = self.of(&[7usize, 9, 11]);
                 message[at] += 1;
                 message.extend_from_slice(b"\xc0\x0c\0\x01\0\x01\0\0\0\x01\0\x04\x01\x02\x03\x04");
             }
-            // A second OPT.
+            // One more OPT record.
             11 => {
                 message[11] += 1;
                 let options = self.options();
                 message.extend_from_slice(&options);
             }
-            // A name longer than any.
+            // A name close to the limit of 255 bytes, or longer.
             12 => {
                 let labels = self.random.usize(3..6);
                 let mut name: Vec<u8> = Vec::new();

@@ -1,4 +1,4 @@
-//! NSD and Knot DNS on loopback, and asking them.
+//! NSD and Knot DNS on loopback, and clients that query them.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use linerate_testkit::reflector::installed::InstalledNsd;
 
-/// NSD gives 200 errors a second and process, and is silent on more: with several, and asked by many sockets, it gives more.
+/// The number of NSD processes. Each sends at most 200 error responses per second and drops the
+/// others. Several processes, queried from many sockets, send more.
 const PROCESSES: u32 = 8;
 const SOCKETS: usize = 512;
-/// How long it may take to answer, when it is asked for the first time, and again. One that is silent holds up all asked with it.
+/// Time to wait for answers in the first round and in each repeated round. One missing answer
+/// delays its whole batch.
 const PATIENCE: [Duration; 5] = [
     Duration::from_millis(150),
     Duration::from_millis(400),
@@ -28,7 +30,7 @@ pub(crate) struct ReferenceServer {
 }
 
 impl ReferenceServer {
-    /// Starts NSD with these zones, and waits until it answers.
+    /// Starts NSD with these zones, and waits until it answers for each of them.
     pub(crate) fn nsd(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
         let free = free();
         let edns = format!("ipv4-edns-size: {}", linerate_services::dns::UDP_SIZE);
@@ -46,7 +48,7 @@ impl ReferenceServer {
         Self::start(Command::new(program).args(["-d", "-c"]).arg(&config), directory, free, zones)
     }
 
-    /// The same with Knot DNS.
+    /// Like [`Self::nsd`], with Knot DNS.
     pub(crate) fn knot(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
         let (free, dir) = (free(), directory.display());
         let mut text = format!(
@@ -94,7 +96,7 @@ zone:
         let sockets = (0..SOCKETS).map(|_| connected(at)).collect();
         let mut rival = Self { process, sockets };
         let began = Instant::now();
-        // All zones are there when each gives an answer with authority.
+        // A zone is loaded when the server answers for it with the AA flag.
         for (zone, _) in zones {
             let mut question = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0".to_vec();
             for label in zone.split('.') {
@@ -113,25 +115,26 @@ zone:
         rival
     }
 
-    /// Asks all at once, one by each socket; an answer for each that comes within `patience`.
+    /// Sends all queries at once, one per socket. Returns the answers that arrive within
+    /// `patience`.
     fn ask(&self, queries: &[Vec<u8>], patience: Duration) -> Vec<Option<Vec<u8>>> {
         for (query, socket) in queries.iter().zip(&self.sockets) {
-            // Refused while it is not yet up.
+            // Fails with ECONNREFUSED until the server listens.
             let _ = socket.send(query);
         }
         let end = Instant::now() + patience;
         queries.iter().zip(&self.sockets).map(|(query, socket)| receive(socket, query, end)).collect()
     }
 
-    /// The answers to all queries. `answered` says which of them should get one: those that do not are asked for again,
-    /// in other seconds, and only then said to get none.
+    /// Returns the answers to all queries. `answered` marks the queries that linerate answers: they
+    /// are repeated in later seconds before they count as unanswered.
     pub(crate) fn answers(&self, queries: &[Vec<u8>], answered: &[bool]) -> Vec<Option<Vec<u8>>> {
         let mut answers: Vec<Option<Vec<u8>>> = vec![None; queries.len()];
         for (round, patience) in PATIENCE.into_iter().enumerate() {
             let open: Vec<usize> =
                 (0..queries.len()).filter(|&at| answers[at].is_none() && answered[at]).collect();
             if round > 0 && !open.is_empty() {
-                // Its count of errors begins anew with each second.
+                // NSD's count of error responses restarts every second.
                 std::thread::sleep(Duration::from_millis(1_050));
             }
             for some in open.chunks(SOCKETS) {
@@ -141,7 +144,8 @@ zone:
                 }
             }
         }
-        // Those on which we are silent: it is to be silent too, for as long as any answer took.
+        // The server must not answer the queries that linerate drops. Waits as long as for the
+        // slowest answers.
         let silent: Vec<usize> = (0..queries.len()).filter(|&at| !answered[at]).collect();
         for some in silent.chunks(SOCKETS) {
             let asked: Vec<Vec<u8>> = some.iter().map(|&at| queries[at].clone()).collect();
@@ -152,7 +156,7 @@ zone:
         answers
     }
 
-    /// The same over one TCP connection, of queries that get an answer.
+    /// The answers over one TCP connection. The server must answer each of these queries.
     pub(crate) fn stream_answers<'a>(
         &self,
         queries: impl Iterator<Item = &'a [u8]>,
@@ -174,7 +178,7 @@ zone:
 }
 
 impl Drop for ReferenceServer {
-    /// Its processes end with the first.
+    /// The server's other processes end with the first one.
     fn drop(&mut self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.process.id() as i32) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -183,7 +187,8 @@ impl Drop for ReferenceServer {
     }
 }
 
-/// At an address of its own: on that of the sockets that ask, one of them might take the port before the server does.
+/// A free port at an address that the clients do not use. Otherwise, a client socket might take the
+/// port before the server does.
 fn free() -> SocketAddr {
     UdpSocket::bind("127.53.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port")
 }
@@ -194,7 +199,7 @@ fn connected(to: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// The answer to `query`, if it comes before `end`. A late one to an earlier query is passed over.
+/// The answer to `query` if it arrives before `end`. Skips late answers to earlier queries.
 fn receive(socket: &UdpSocket, query: &[u8], end: Instant) -> Option<Vec<u8>> {
     let mut buffer = [0; 65_535];
     loop {
@@ -206,7 +211,7 @@ fn receive(socket: &UdpSocket, query: &[u8], end: Instant) -> Option<Vec<u8>> {
             }
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return None,
-            // Nobody listens yet.
+            // The server does not listen yet (ECONNREFUSED).
             Err(_) => return None,
         }
     }

@@ -1,4 +1,4 @@
-//! Zones with one of everything, in the syntax that both servers read.
+//! Zones with records of many types, in a syntax that linerate, NSD and Knot DNS read.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -123,8 +123,8 @@ $TTL 86400
 80 IN PTR www.example.test.
 "#;
 
-/// What operators write: `@` in data, times with units, entries over several lines, types of all kinds, and glue deep below
-/// cuts, also of zones that are served here.
+/// A zone like those of operators: `@` in data, times with units, entries over several lines, many
+/// record types, and glue deep below zone cuts, also for zones that are served here.
 const DEEP: &str = r#"
 $TTL 1h
 @ 1d IN SOA @ hostmaster 2026112201 2h 30M 2w ( 5m )
@@ -173,7 +173,7 @@ other.sub AAAA 2001:db8::14
 below.z.sub A 192.0.2.15
 "#;
 
-/// Of what its parent's glue has, it has `other` alone.
+/// A child zone of `deep.test`. Of the names in its parent's glue, it contains only `other`.
 const SUB: &str = r#"
 $ORIGIN sub.deep.test.
 $TTL 15m
@@ -188,10 +188,11 @@ up CNAME ns1.deep.test.
 ghost CNAME ns.x
 "#;
 
-/// Names that only the parent's glue has, and those above them: they are not in the zone that answers for them.
+/// Names that exist only in the parent's glue, and their ancestors. The zone that answers for them
+/// does not contain them.
 pub(crate) const GLUE_ONLY: [&str; 5] = ["ns.x.sub", "x.y.z.sub", "below.z.sub", "y.z.sub", "z.sub"];
 
-/// A delegation whose glue takes more room than small answers have.
+/// `DEEP`, with delegations whose glue does not fit into small answers.
 fn wide() -> String {
     let mut text = DEEP.to_owned();
     for number in 0..13 {
@@ -208,7 +209,7 @@ fn wide() -> String {
     text
 }
 
-/// What takes more room than some answers have.
+/// Records that do not fit into small answers.
 fn large() -> String {
     let mut text = String::new();
     for number in 0..60 {
@@ -235,7 +236,7 @@ fn large() -> String {
     text
 }
 
-/// Writes the zones' files; returns each zone's name and file.
+/// Writes the zone files. Returns the name and the file of each zone.
 pub(crate) fn write(directory: &Path) -> Vec<(&'static str, PathBuf)> {
     let example = format!("{EXAMPLE}{}", large());
     [
@@ -255,7 +256,7 @@ pub(crate) fn write(directory: &Path) -> Vec<(&'static str, PathBuf)> {
     .collect()
 }
 
-/// Names that are asked for: owners, what is above and below them, and targets.
+/// Names to query: the owners in the zones, the parents of the zones, and a name outside the zones.
 pub(crate) fn names() -> Vec<String> {
     let example = format!("{EXAMPLE}{}", large());
     let zones = [
@@ -268,7 +269,7 @@ pub(crate) fn names() -> Vec<String> {
     names_of(&zones).into_iter().chain(more.map(str::to_owned)).collect()
 }
 
-/// The same of the zones that are written as operators write them.
+/// Names to query in `deep.test` and `sub.deep.test`.
 pub(crate) fn deep_names() -> Vec<String> {
     names_of(&[(&wide(), "deep.test"), (SUB, "sub.deep.test")])
 }
@@ -279,7 +280,7 @@ fn names_of(zones: &[(&str, &str)]) -> Vec<String> {
         names.push((*origin).to_owned());
         for line in text.lines() {
             let owner = line.split(' ').next().unwrap_or_default();
-            // Escapes are left to the random labels.
+            // Names with escapes are skipped, because random labels cover them.
             if !owner.is_empty() && !owner.starts_with(['$', '@', '\\']) {
                 names.push(format!("{owner}.{origin}"));
             }

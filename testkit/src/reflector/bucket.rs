@@ -55,7 +55,8 @@ mod tests {
     fn a_paced_load_gets_the_rate() {
         let mut bucket = ReflectorBucket::new(50_000.0, 100.0);
         let taken = (0..100_000u64).filter(|n| bucket.take(n * 10_000)).count();
-        // 100 k/s for a second: 50 k of them, and the depth.
+        // 100,000 requests in one second: 50,000 get a token at the rate, and 100 more because of
+        // the depth.
         assert!((50_099..=50_101).contains(&taken), "{taken}");
         assert!(!bucket.take(0), "a stamp from the past earns nothing");
     }

@@ -9,7 +9,7 @@ pub(crate) struct FaultRates {
     pub(crate) duplicate: FaultCounter,
 }
 
-/// Counts to a number, repeatedly.
+/// Selects every n-th request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FaultCounter {
     nth: Option<u64>,
@@ -60,7 +60,7 @@ impl FaultCounter {
     }
 }
 
-/// Changes one byte; `number` selects its position.
+/// Changes one byte; `number` selects its position. An empty payload gets one byte.
 pub(crate) fn damage(bytes: &mut Vec<u8>, number: u64) {
     if bytes.is_empty() {
         bytes.push(0);

@@ -72,7 +72,7 @@ impl InstalledNsd<'_> {
             .iter()
             .map(|(name, file)| format!("zone:\n  name: {name}\n  zonefile: \"{}\"\n", file.display()))
             .collect();
-        // Response rate limiting would answer 200 per second.
+        // By default, response rate limiting would limit the answers to 200 per second.
         let text = format!(
             "server:
 {addresses}{options}  server-count: {servers}

@@ -9,8 +9,8 @@ use crate::reflector::error::ReflectorError;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/reflect.bpf.o"));
 
-/// A service in native XDP at one interface, for IPv4 (without options), IPv6 (without extension headers) and a VLAN tag.
-/// All other packets pass untouched.
+/// A service in native XDP at one interface, for IPv4 (without options), IPv6 (without extension
+/// headers) and a VLAN tag. All other packets pass untouched.
 ///
 /// The program is detached when this is dropped or when the process ends, for whatever reason.
 ///
@@ -59,7 +59,6 @@ impl XdpService {
         XdpBuilder::new("sink")
     }
 
-    ///
     /// # Errors
     /// The counters cannot be read.
     pub fn account(&self) -> Result<XdpAccount, ReflectorError> {

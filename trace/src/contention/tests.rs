@@ -13,8 +13,8 @@ use super::program::{ContentionCounts, WaitPlace};
 use super::*;
 use linerate_testkit::skip;
 
-/// Waits while each of two CPUs repeats something, and the number of repetitions; prints the reason
-/// and returns `None` if that is not possible here.
+/// The waits while each of two CPUs repeats its `work`, and the number of repetitions. Prints the
+/// reason and returns `None` if that is not possible here.
 fn seen(test: &str, work: &[&(dyn Fn() + Sync); 2]) -> Option<(LockContention, u64)> {
     seen_on(test, None, work)
 }
@@ -67,12 +67,12 @@ fn socket() -> UdpSocket {
 }
 
 fn read(socket: &UdpSocket) {
-    // No datagram is there.
+    // The socket is empty.
     let _ = socket.recv(&mut [0; 8]);
 }
 
-/// Waits of socket readers for the lock of its queue. Other programs and concurrent tests may wait
-/// longer for other locks.
+/// Waits of socket readers for the lock of the socket's queue. Other programs and concurrent tests
+/// may wait longer for other locks.
 fn of_readers(seen: &LockContention) -> Option<&WaitSite> {
     let of_readers = |lock: &&WaitSite| {
         lock.callers.first().is_some_and(|name| name == "__skb_recv_udp") && lock.lock == LockKind::Spinlock

@@ -1,4 +1,4 @@
-//! Requests, causes and the timeline of made-up events.
+//! Requests, causes and the timeline of synthetic events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ fn window(events: &[(u64, u32, EventKind)]) -> RecordedWindow {
     RecordedWindow { begin: 1, end, events, ..RecordedWindow::default() }
 }
 
-/// A request that arrives on CPU 0 and is read on CPU 1, with the moment that each step takes place.
+/// A request that arrives on CPU 0 and is read on CPU 1, with the time of each step.
 struct RequestTimes {
     buffer: u64,
     client: u64,
@@ -87,7 +87,7 @@ fn a_request_has_the_times_of_its_events() {
 #[test]
 fn a_datagram_from_before_the_window_is_nobodys_request() {
     let mut events = ONE.events();
-    // One waits already, and is read first.
+    // A datagram from before the window is read first.
     events.push((45, 1, EventKind::Read { socket: 5, thread: SERVER, waiting: 1 }));
     let found = matched(&window(&events));
     assert_eq!((found.reads, found.known_reads), (2, 1));
@@ -99,7 +99,7 @@ fn a_datagram_that_was_never_read_does_not_shift_those_behind_it() {
     let lost = RequestTimes { buffer: 300, client: 7 << 16, at: [1, 2, 3, 4, 5, 6, 7, 8], waiting: 0 };
     let queued = lost.events().into_iter().take(6);
     let events: Vec<_> = queued.chain(ONE.events()).collect();
-    // The socket says that nothing waits behind the first one that is read.
+    // When `ONE` was read, no other datagram waited in the socket.
     let first =
         RequestTimes { buffer: 500, client: 8 << 16, at: [91, 92, 93, 94, 95, 96, 97, 98], waiting: 0 };
     let found = matched(&window(&[events, first.events()].concat()));
@@ -113,7 +113,7 @@ fn packets_that_gro_merged_arrived_together() {
     let client = ClientTag(9 << 16 | 1);
     events[2].2 = EventKind::Received { buffer: 100, client, packets: 3 };
     events.retain(|(_, _, kind)| !matches!(kind, EventKind::Queued { .. }));
-    // Split, so that no buffer is the one that arrived.
+    // The merged packet is split, so that no datagram has the buffer that arrived.
     for number in 0..3 {
         events.push((38 + number, 0, EventKind::Queued { socket: 5, last: 900 + number }));
         events.push((52 + number, 1, EventKind::Read { socket: 5, thread: SERVER, waiting: 2 - number }));
@@ -142,11 +142,11 @@ fn each_kind_of_wait_has_its_cause() {
         DelayCause::Qdisc { interface: "eth0".to_owned() }
     );
     assert_eq!(cause(&events, &record, DelayStage::Server), DelayCause::ServerRan { thread: server.clone() });
-    // It could run from 40 on, while the burner did.
+    // The server was runnable from 40 on, while the burner ran.
     let before = [(5, 1, switch(SERVER, "server", false)), (6, 1, switch(BURNER, "burner", true))];
     let events = [ONE.events(), before.to_vec()].concat();
     assert_eq!(cause(&events, &record, DelayStage::WakeUp), burner);
-    // It slept while it had a request.
+    // The server slept while it had a request.
     let sleeps = vec![
         (61, 1, switch(0, "swapper/1", true)),
         (68, 0, EventKind::Waking { thread: SERVER }),

@@ -5,7 +5,7 @@ use super::model::{
 };
 use super::{BatchCost, HeadroomReport, LimitingResource};
 
-// So that rates are round.
+// Scaled so that rates are round numbers.
 fn cost(packet_ns: f64) -> BatchCost {
     let packet_ns = packet_ns * FULL_LOAD_GAIN;
     BatchCost { packet_ns, now_ns: packet_ns * 1.5, error_ns: packet_ns * 0.02, ..BatchCost::default() }
@@ -32,7 +32,7 @@ fn thread(cpus: &str) -> ThreadDemand {
     }
 }
 
-/// One thread on CPU 1, where its datagrams come, too.
+/// One thread on CPU 1, where its datagrams arrive, too.
 fn demand() -> ServiceDemand {
     let (cpus, threads) = (vec![cpu(0, 0.0, 0.0), cpu(1, 1.0, 1.0)], vec![thread("1")]);
     ServiceDemand { read_per_second: 50_000.0, cpus, threads, ..ServiceDemand::default() }

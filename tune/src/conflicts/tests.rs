@@ -59,7 +59,7 @@ fn irqbalance_is_agreed_with_in_the_plan() {
         ("irqbalance", EnforcementMode::Always, &ClaimExclusion::InPlan)
     );
     assert!(claim.what.starts_with("looks every 10 s"), "{}", claim.what);
-    // An argument bans 8.
+    // An argument of irqbalance bans IRQ 8.
     assert_eq!(plan.changes[1].claims, []);
     let exclusion = &plan.exclusions[0];
     assert_eq!(exclusion.setting, Setting::IrqbalanceBans { pid: 612, started: 1234 });

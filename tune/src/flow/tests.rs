@@ -27,7 +27,7 @@ fn planned(host: &Host, interface: &str, packets: &str, cpu: u32, rps: bool) -> 
     plan(host, &PacketPath::observe(host, &scope), &request)
 }
 
-/// Makes the changes and returns what the host refused; then undoes all.
+/// Makes the changes, then undoes all. Returns the refusals, and the values before the undo.
 fn made_and_undone(host: &Host, plan: &TunePlan) -> (Vec<String>, Vec<String>) {
     let directory = tempfile::tempdir().expect("a directory");
     let mut writer = StateStore::at(directory.path().join("state")).lock().expect("locked");
@@ -76,7 +76,8 @@ fn a_flow_gets_a_queue_that_the_table_leaves_out_and_undo_restores_all() {
     let (refused, now) = made_and_undone(&host, &plan);
     assert_eq!(refused, [""; 0]);
     assert_eq!(now[1], "flow-type udp4 dst-ip 192.0.2.5 dst-port 4321 action 3");
-    // The same for a virtual machine, on a CPU without a queue: the last queue is moved there.
+    // The same for a virtual machine, on a CPU without a queue: the last queue's interrupt moves
+    // there.
     let plan = planned(&host, "eth2", "ether dst 52:54:00:AA:bb:01", 20, false).expect("planned");
     let shown = shown(&plan);
     assert!(shown[1].ends_with("flow-type ether dst 52:54:00:aa:bb:01 action 10"), "{shown:?}");

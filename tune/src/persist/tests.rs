@@ -43,7 +43,7 @@ fn sysctl(name: &str, value: &str) -> (Setting, SettingValue) {
     (Setting::sysctl(name), SettingValue::new(value))
 }
 
-/// One of each kind.
+/// One setting of each kind.
 fn example() -> Vec<(Setting, SettingValue)> {
     vec![
         sysctl("net.ipv4.udp_early_demux", "0"),
@@ -194,7 +194,7 @@ fn without_systemd_a_person_is_told_what_to_call() {
             .expect("files");
     let paths: Vec<_> = files.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, [SYSCTL_FILE, DOCUMENT_FILE]);
-    // No udev rule sets it when the interface appears.
+    // No udev rule sets this sysctl when the interface appears, so it is in the document.
     assert!(!shown(&files).contains("net/ipv4/conf/eth0.5"), "{}", shown(&files));
     assert!(shown(&files).contains("net.ipv4.conf.eth0/5.rp_filter"), "{}", shown(&files));
     assert!(files.notes[0].contains("`/usr/local/bin/linerate tune reapply --file /etc/linerate/tune.json"));
@@ -297,7 +297,7 @@ proptest! {
                 _ => {}
             }
         }
-        // In order within each file, and none lost.
+        // Each file keeps the order, and no setting is lost.
         for (setting, value) in &settings {
             let list = if others.first() == Some(&(setting.clone(), value.clone())) { &mut others } else { &mut sysctls };
             prop_assert_eq!(list.first(), Some(&(setting.clone(), value.clone())));
@@ -307,7 +307,7 @@ proptest! {
     }
 }
 
-/// What a file of sysctl.d says, as systemd 257 src/sysctl/sysctl.c reads it.
+/// The settings in a file of sysctl.d, parsed like systemd 257 (src/sysctl/sysctl.c).
 fn assignments(text: &str) -> Vec<(Setting, SettingValue)> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -326,7 +326,7 @@ fn assignments(text: &str) -> Vec<(Setting, SettingValue)> {
         .collect()
 }
 
-/// A root with a file of somebody else, and a journal beside it.
+/// A root directory with a file of another program, and a journal next to it.
 struct Root {
     _directory: tempfile::TempDir,
     root: PathBuf,
@@ -343,7 +343,8 @@ impl Root {
         Self { root: root.canonicalize().expect("a path"), _directory: directory, store }
     }
 
-    /// A program that another test starts holds all locks of this process until it is there, from fork(2) to execve(2).
+    /// Waits, because a program that another test starts holds all locks of this process from
+    /// fork(2) to execve(2).
     fn writer(&self) -> JournalWriter {
         self.store.lock_waiting().expect("locked")
     }
@@ -364,7 +365,7 @@ impl Root {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// All files, links and directories below it, with content.
+    /// All files, links and directories below the root, with their content.
     fn tree(&self) -> BTreeMap<PathBuf, String> {
         let mut tree = BTreeMap::new();
         walk(&self.root, &mut tree);
@@ -392,7 +393,7 @@ fn first() -> PersistFiles {
     PersistFiles::of(&lasts(&settings, &surroundings)).expect("files")
 }
 
-/// Of a later tune, of another interface, and without interrupts.
+/// The files of a later tune, of another interface and without interrupts.
 fn second() -> PersistFiles {
     let (settings, surroundings) = (
         [sysctl("net.core.rmem_max", "1"), (rps("eth1", 0), SettingValue::new("3"))],

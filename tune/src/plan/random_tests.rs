@@ -9,17 +9,17 @@ use super::tests::{named, of_states, plan, recording, shown};
 use super::*;
 use crate::TuneProfile;
 
-/// How the NIC of 2016 is set up on a machine of another shape.
+/// The setup of the NIC of 2016 on a machine of another shape.
 #[derive(Debug, Clone)]
 struct Shape {
     nodes: u32,
     cores: u32,
     threads: u32,
-    /// The CPU of each queue's interrupt, to be taken modulo their number.
+    /// The CPU of each queue's interrupt, to be taken modulo the number of CPUs.
     interrupts: Vec<u32>,
-    /// How many of the queues the table names.
+    /// Number of queues that the indirection table names.
     reached: usize,
-    /// CPUs of RPS and XPS of some queues.
+    /// CPUs of RPS and XPS, for the first queues.
     rps: Vec<u32>,
     xps: Vec<u32>,
     transmit: usize,
@@ -105,7 +105,7 @@ impl Shape {
         vec![recording(&self.tree())]
     }
 
-    /// Two readings with a second between them, in which as many packets arrive.
+    /// Two readings one second apart, between which this many packets arrive.
     fn readings_at(&self, packets_per_second: u64) -> Vec<HostRecording> {
         let first = self.tree();
         let mut later = self.tree();
@@ -114,7 +114,7 @@ impl Shape {
             format!("{} {idle}\n", up.parse::<f64>().expect("a number") + 1.0)
         });
         later.edit("/proc/net/snmp", |text| {
-            // The fixture has received as many IP packets as UDP datagrams.
+            // The fixture has received as many IP packets as UDP datagrams, so both counters grow.
             let received = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).max();
             let received = received.expect("numbers");
             let more = received + packets_per_second;
@@ -124,7 +124,7 @@ impl Shape {
     }
 }
 
-/// Packets per second, most of them near the rate below which costs of each packet are notes.
+/// Packets per second, most of them near the rate below which costs per packet are only notes.
 fn rate() -> impl Strategy<Value = u64> {
     prop_oneof![Just(2_000), 19_990..20_010_u64, Just(500_000)]
 }

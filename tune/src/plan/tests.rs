@@ -21,7 +21,7 @@ pub(crate) fn recordings(name: &str) -> Vec<HostRecording> {
     fixture(name).expect("a fixture").trees().iter().map(recording).collect()
 }
 
-/// The plan for what was recorded.
+/// The plan for recorded readings.
 pub(super) fn plan(readings: &[HostRecording], profile: &TuneProfile) -> TunePlan {
     let states: Vec<PacketPath> = readings
         .iter()
@@ -44,7 +44,7 @@ pub(super) fn named(name: &str) -> TuneProfile {
     TuneProfile::named(name).expect("a profile")
 }
 
-/// The profile, where changes are planned although something else should come first.
+/// The profile with `--anyway`: changes are planned although another fix should come first.
 pub(super) fn anyway(name: &str) -> TuneProfile {
     TuneProfile { anyway: true, ..named(name) }
 }
@@ -69,9 +69,9 @@ fn nothing_above_a_note_remains_but_what_is_left_with_a_reason() {
         for finding in &rehearsal.diagnosis.findings {
             let left = plan.skipped.iter().any(|left| left.finding == finding.id && !left.why.is_empty());
             let waits = plan.held_back.iter().any(|held| held.fixes(finding.id));
-            // Packets are spread as they were recorded, whatever they are spread by then.
+            // The recording keeps the distribution of packets, whatever the plan changes.
             let recorded = finding.id == "rss.single-flow";
-            // The profile wants merging, and this host had it switched off.
+            // The profile enables merging, and this host had it switched off.
             let wanted =
                 (name, profile, finding.id) == ("makita-2016-fixed", "hypervisor", "link.gro-for-udp");
             let expected = finding.severity == Severity::Note || left || waits || recorded || wanted;
@@ -103,8 +103,8 @@ fn spreads(change: &PlannedChange) -> bool {
     )
 }
 
-/// Spread over all CPUs while 20 threads shared one socket, that machine fell from 270,000 to
-/// 17,000 transactions/s.
+/// When packets were spread over all CPUs while 20 threads shared one socket, that machine fell
+/// from 270,000 to 17,000 transactions per second.
 #[test]
 fn packets_are_not_spread_over_more_cpus_while_one_socket_is_shared() {
     for profile in PROFILES {
@@ -116,7 +116,7 @@ fn packets_are_not_spread_over_more_cpus_while_one_socket_is_shared() {
         assert!(held.changes.iter().all(spreads), "{profile}: {:?}", held.changes);
         let interrupts = held.changes.iter().filter(|change| change.setting.to_string().contains("IRQ"));
         assert_eq!(interrupts.count(), 20, "{profile}");
-        // As with `--anyway`, one layout and not parts of two.
+        // As with `--anyway`: one layout, not parts of two.
         let mut at_once = shown(&self::plan(&readings, &anyway(profile)));
         at_once.retain(|change| change.contains("IRQ") || change.contains("rps_cpus"));
         let waiting = held.changes.iter();
@@ -128,17 +128,17 @@ fn packets_are_not_spread_over_more_cpus_while_one_socket_is_shared() {
             "{held:?}"
         );
         assert!(held.why.contains("20 threads serve one socket"), "{held:?}");
-        // Threads on CPUs of their own do not help before each has a socket.
+        // Pinned threads do not help before each has its own socket.
         let pinned =
             |skipped: &&SkippedFinding| skipped.commands.iter().any(|command| command.starts_with("taskset"));
         assert!(!plan.skipped.iter().any(|left| pinned(&left)), "{:?}", plan.skipped);
-        // The layout says where packets go, which is where they go now.
+        // The layout shows where packets go now.
         let now: Vec<_> = plan.layouts[0].queues.iter().map(|queue| queue.interrupt).collect();
         assert_eq!(now[..4], [Some(12), Some(11), Some(10), Some(10)]);
     }
 }
 
-/// A socket per thread is what has to come first.
+/// A socket per thread has to come first.
 #[test]
 fn packets_are_spread_once_each_thread_has_its_own_socket() {
     let mut tree = fixture("makita-2016").expect("a fixture").first;
@@ -150,7 +150,7 @@ fn packets_are_spread_once_each_thread_has_its_own_socket() {
     assert_eq!((plan.changes.iter().filter(|change| spreads(change)).count(), plan.held_back.len()), (24, 0));
 }
 
-/// What the slides of 2016 did to that machine, as far as it is the host's; the threads and sockets are the server's.
+/// The changes to the host on the slides of 2016. Threads and sockets belong to the server.
 #[test]
 fn the_machine_of_2016_is_tuned_as_the_slides_did_when_told_to_do_so_anyway() {
     let plan = plan(&recordings("makita-2016"), &anyway("udp-server"));
@@ -166,7 +166,8 @@ fn the_machine_of_2016_is_tuned_as_the_slides_did_when_told_to_do_so_anyway() {
     assert_eq!(
         shown[20..],
         [
-            // The table reaches 16 of 20 queues: the CPUs of the others, 16 to 19, are of node 1, as 5 to 9 and 15.
+            // The table reaches 16 of 20 queues. The CPUs of the others, 16 to 19, are on node 1,
+            // like 5 to 9 and 15.
             "ens1f0 rx-5/rps_cpus: 00000 -> 00010020",
             "ens1f0 rx-6/rps_cpus: 00000 -> 00020040",
             "ens1f0 rx-7/rps_cpus: 00000 -> 00040080",
@@ -204,7 +205,8 @@ fn every_change_says_why_and_where_that_is_from() {
     }
 }
 
-/// What a network namespace only shows is left with the command that sets it outside, and nothing else is left for that.
+/// A sysctl that is read-only in a network namespace is left to you, with the command to run
+/// outside. All other changes stay in the plan.
 #[test]
 fn what_nobody_can_set_here_is_left_to_a_person() {
     let mut readings = recordings("makita-2016");
@@ -252,7 +254,7 @@ fn what_resets_an_interface_comes_first_and_its_queues_are_planned_after_it() {
     assert_eq!(shown[0], "channels of ens1f0: combined 8 -> combined 20");
     assert_eq!(plan.changes[0].interrupts, ChangeImpact::Link);
     assert!(shown.iter().all(|change| !change.contains("cpus") && !change.contains("IRQ")), "{shown:?}");
-    // What is to come is shown all the same.
+    // The later layout is shown already.
     let interrupts: Vec<_> = plan.layouts[0].queues.iter().filter_map(|queue| queue.interrupt).collect();
     assert_eq!(interrupts, plan.cpus);
     assert_eq!((interrupts.len(), plan.layouts[0].queues[19].transmit.as_str()), (20, "19"));
@@ -302,7 +304,7 @@ fn a_profile_of_ones_own_decides_which_cpus_take_packets_and_which_are_merged() 
     }
 }
 
-/// A change that fixes no finding is one that the profile names with its value.
+/// Whether a change fixes a finding or is a value of the profile.
 fn is_asked_for(change: &PlannedChange, profile: &TuneProfile) -> bool {
     let named = |wanted: &crate::profile::ProfileValue| match &wanted.knob {
         crate::profile::ProfileKnob::Sysctl(name) => change.setting == Setting::sysctl(name.clone()),
@@ -317,14 +319,13 @@ fn is_asked_for(change: &PlannedChange, profile: &TuneProfile) -> bool {
     !change.findings.is_empty() || profile.values.iter().any(named)
 }
 
-/// Nothing is wrong with where a driver puts its queues by itself, on whatever shape of machine,
-/// and nothing is changed there.
+/// Drivers place their queues well on machines of any shape, so no plan changes that.
 #[test]
 fn healthy_guests_are_left_as_they_are() {
     for fixture in healthy_guests() {
         let readings: Vec<HostRecording> = fixture.trees().iter().map(recording).collect();
         for name in ["udp-server", "udp-server-with-tcp"] {
-            // The one value that the profile names, and that a service of the future may ask for.
+            // The only change is a value of the profile, which a later service may request.
             let plan = plan(&readings, &named(name));
             let changes = ["net.core.rmem_max: 212992 -> 4194304"];
             assert_eq!(shown(&plan), changes, "{}, {name}", fixture.name);
@@ -352,7 +353,7 @@ fn each_change_fixes_a_finding_or_is_asked_for_by_the_profile() {
     }
 }
 
-/// Where the profile fixes nothing but a stage's findings, nothing else is touched.
+/// A profile that fixes only the findings of one stage changes nothing else.
 #[test]
 fn of_one_stage_only_its_findings_are_fixed() {
     for stage in ["link", "irq", "route"] {
@@ -373,11 +374,11 @@ fn of_one_stage_only_its_findings_are_fixed() {
     }
 }
 
-/// What is right already is part of what is to last: the next boot may find it otherwise.
+/// The target includes settings that are right already, because the next boot may reset them.
 #[test]
 fn the_target_has_what_is_right_already_too() {
     let mut tree = fixture("makita-2016").expect("a fixture").first;
-    // Queue 3 is where it belongs.
+    // The interrupt of queue 3 is already on the planned CPU.
     tree.line("/proc/irq/108/smp_affinity", "00008");
     tree.line("/proc/irq/108/smp_affinity_list", 3);
     tree.line("/proc/sys/net/core/rmem_max", 4_194_304);

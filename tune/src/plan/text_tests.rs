@@ -10,7 +10,7 @@ fn made() -> (HostRecording, TunePlan) {
     (readings.into_iter().last().expect("a reading"), plan)
 }
 
-/// What is said of a plan in which a piece of text was replaced.
+/// The error for a plan in which `from` was replaced by `to`.
 fn edited(from: &str, to: &str) -> String {
     let text = made().1.to_json();
     assert!(text.contains(from), "{from}");
@@ -30,7 +30,7 @@ fn a_plan_of_version_0_1_is_read() {
     let (_, plan) = made();
     let mut json: serde_json::Value = serde_json::from_str(&plan.to_json()).expect("JSON");
     let root = json.as_object_mut().expect("an object");
-    // Later versions added these.
+    // Later versions added these keys.
     root.retain(|key, _| !["target", "held_back"].contains(&key.as_str()));
     root.insert("schema".to_owned(), "linerate.plan/1".into());
     let mut text = json.to_string();
@@ -100,9 +100,9 @@ fn a_plan_is_checked_against_the_host_as_it_is() {
         plan.check(&host(changes)).map_err(|error| error.to_string())
     };
     assert_eq!(said(&plan, &[]), Ok(()));
-    // What is already as the plan would have it is no reason to make another one.
+    // A setting that already has its planned value requires no new plan.
     assert_eq!(said(&plan, &[("/proc/sys/net/ipv4/conf/all/rp_filter", "0\n")]), Ok(()));
-    // A driver that was loaded again has the same device under another index.
+    // A driver that was loaded again has the same device with another index.
     assert_eq!(said(&plan, &[("/sys/class/net/ens1f0/ifindex", "7\n")]), Ok(()));
     for (path, content, expected) in [
         (

@@ -7,7 +7,7 @@ fn error(text: &str) -> String {
     TuneProfile::parse(text, "mine.toml").expect_err("wrong").to_string()
 }
 
-/// That of the server, with a piece of it replaced.
+/// The text of the profile `udp-server`, with one replacement.
 fn edited(from: &str, to: &str) -> String {
     let text = BUILTIN[0].1;
     assert!(text.contains(from), "{from}");

@@ -1,4 +1,4 @@
-//! Real servers as they are seen from outside, in network namespaces of their own.
+//! Real servers in network namespaces of their own, observed from outside.
 
 mod scene;
 mod servers;

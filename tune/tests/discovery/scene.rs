@@ -1,4 +1,4 @@
-//! A lab with a server on its receiver, which is looked at from there.
+//! A lab with a server on its receiver, which is observed there.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ pub(crate) use linerate_testkit::skip;
 use linerate_tune::boost::ObservedServer;
 use linerate_tune::boost::discovery::{DiscoveryError, ObservationOptions, ServerQuery};
 
-/// How long a server may take to answer its first request.
+/// Time limit for the first answer of a server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Scene {
@@ -22,7 +22,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// None, and said so, where a lab cannot be had.
+    /// `None`, after printing SKIP, if no lab can be created.
     pub(crate) fn set(test: &str) -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
         match Lab::builder().start() {
@@ -42,7 +42,8 @@ impl Scene {
         self.directory.path().join(name)
     }
 
-    /// Starts the server and waits until it answers `request` at `address`; its id.
+    /// Starts the server, waits until it answers `request` at `address`, and returns its process
+    /// id.
     pub(crate) fn serve(
         &mut self,
         program: &PathBuf,
@@ -65,7 +66,7 @@ impl Scene {
         id
     }
 
-    /// Looks at the server from where it is.
+    /// Observes the server in its network namespace.
     pub(crate) fn observe(
         &self,
         wanted: &ServerQuery,
@@ -77,7 +78,7 @@ impl Scene {
         observed.expect("looked").map(|(server, _)| server)
     }
 
-    /// The same while the sender asks, from one port after another, as long as is looked.
+    /// Observes the server while the sender sends requests, each from another port.
     pub(crate) fn observe_asked(
         &self,
         wanted: &ServerQuery,
@@ -106,7 +107,7 @@ fn answers(address: SocketAddr, request: &[u8]) -> bool {
     let socket = UdpSocket::bind(any).expect("bound");
     socket.connect(address).expect("connected");
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
-    // Refused while nobody listens.
+    // Refused until the server listens.
     socket.send(request).is_ok() && socket.recv(&mut [0; 4_096]).is_ok()
 }
 

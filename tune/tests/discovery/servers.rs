@@ -1,4 +1,4 @@
-//! NSD, two servers with a socket each, and chronyd, which has one.
+//! NSD with two workers and a socket for each, and chronyd with one socket.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -10,7 +10,7 @@ use linerate_tune::boost::discovery::{ReaderEvidence, ServerQuery};
 
 use crate::scene::{Scene, look, on_port, skip};
 
-/// A question for `ns.example.test A`.
+/// A query for `ns.example.test A`.
 const QUERY: &[u8] =
     b"\x12\x34\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x02ns\x07example\x04test\x00\x00\x01\x00\x01";
 
@@ -55,7 +55,7 @@ fn both_servers_of_nsd_are_seen_with_their_sockets() {
             && server.readers.iter().all(|reader| reader.seen <= ReaderEvidence::Polling)
     );
     for group in protocols(SocketProtocol::Udp) {
-        // Each of the two has one.
+        // Each worker reads one of the two sockets.
         let readers: BTreeSet<u32> = (group.members.iter())
             .flat_map(|member| {
                 let readers: Vec<_> =
@@ -96,15 +96,15 @@ fn chronyd_is_seen_with_its_one_socket() {
     let config = config.display().to_string();
     let address = SocketAddr::new(scene.address(), 1230);
     let mut request = [0; 48];
-    // Version 4, client.
+    // NTP version 4, client mode.
     request[0] = 0x23;
-    // -x: the clock is not to be set.
+    // -x: chronyd does not set the clock.
     let arguments = ["-x", "-d", "-u", "root", "-f", &config];
     let main = scene.serve(&chronyd, &arguments, address, &request);
 
     let server = scene.observe(&on_port(1230), look(200, false)).expect("a server");
     assert_eq!(server.name, "chronyd");
-    // It sets SO_REUSEPORT, for those that follow it on the port.
+    // chronyd sets SO_REUSEPORT, so each socket is a group of one.
     assert!(server.groups.iter().all(|group| group.members.len() == 1), "{server:#?}");
     let [reader] = server.readers.as_slice() else { panic!("{server:#?}") };
     assert_eq!((reader.pid, reader.seen), (main, ReaderEvidence::OnlyThread), "{server:#?}");

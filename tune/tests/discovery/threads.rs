@@ -20,7 +20,7 @@ fn group(scene: &Scene, port: u16, count: usize) -> Vec<OwnedFd> {
     scene.lab.receiver().run(|| (0..count).map(|_| make()).collect()).expect("made")
 }
 
-/// Receives until an empty datagram comes.
+/// Receives until an empty datagram arrives or the socket is shut down.
 fn serve(socket: &OwnedFd) {
     let mut buffer = [0_u8; 64];
     while recv(socket, &mut buffer, RecvFlags::empty()).is_ok_and(|(_, bytes)| bytes > 0) {}
@@ -36,7 +36,8 @@ fn each_thread_is_seen_at_its_socket() {
         }
         let server = scene.observe(&on_port(4000), look(200, false));
         for socket in &sockets {
-            // Each is told by itself: which of the group a datagram comes to is chosen by hash.
+            // Ends each thread through its own socket: a datagram would go to the socket that the
+            // hash chooses.
             rustix::net::shutdown(socket, rustix::net::Shutdown::Read).ok();
         }
         server.expect("a server")

@@ -29,7 +29,7 @@ fn begin(plan: Option<&TunePlan>) -> TuneStart<'_> {
     TuneStart { plan, ..TuneStart::new("test", Vec::new()) }
 }
 
-/// Plays a role in a file system of its own, which ends with it.
+/// Runs a role in a file system of its own, which ends with the role.
 fn in_file_system(mount: &str, words: &[&str]) -> Skipped {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("text");
@@ -56,11 +56,11 @@ pub(crate) fn a_full_disk_refuses_at_the_start() -> Skipped {
 }
 
 pub(crate) fn a_disk_that_fills_up_midway_loses_nothing() -> Skipped {
-    // ramfs has no fallocate, so that nothing can be made sure of.
+    // ramfs has no fallocate, so no space can be reserved.
     in_file_system("-t ramfs -o mode=700 ramfs", &["midway"])
 }
 
-/// What happens in the file system.
+/// Runs the role in the file system.
 pub(crate) fn play(words: &[&str]) {
     match words {
         ["start", path] => start(&StateStore::at(*path)),
@@ -75,7 +75,7 @@ fn start(store: &StateStore) {
         PlannedChange::new(setting(number), SettingValue::new("0"), SettingValue::new("7"), "a test")
     };
     let mut plan = TunePlan { changes: (0..SETTINGS).map(change).collect(), ..TunePlan::new("test") };
-    // 300 KiB hold the plan or the journal's space, not a file that takes nearly all beside them.
+    // Of 300 KiB, this file leaves too little for the plan and the space that the journal reserves.
     std::fs::write(store.directory().join("other"), vec![0; 200 << 10]).expect("written");
     let mut writer = store.lock().expect("locked");
     let error = TuneTransaction::begin(&mut writer, &host, begin(Some(&plan))).expect_err("no space");
@@ -84,7 +84,8 @@ fn start(store: &StateStore) {
     drop(writer);
     assert!(store.read().expect("read").entries.is_empty());
 
-    // With space for it, the tune and its undo are sure of it, whatever else fills the disk then.
+    // With enough space, the tune reserves what it and its undo will write, before the disk fills
+    // up.
     plan.changes.truncate(SETTINGS / 10);
     let mut writer = store.lock().expect("locked");
     let mut transaction = TuneTransaction::begin(&mut writer, &host, begin(Some(&plan))).expect("begun");
@@ -124,7 +125,7 @@ fn midway(store: &StateStore) {
         Err(TuneError::Journal(JournalError::Broken { .. }))
     ));
     drop(writer);
-    // At most that one is changed, and the journal announced it if so.
+    // Every changed setting is in the journal.
     let changed = |number: &usize| setting(*number).read(&host).is_ok_and(|value| value.as_str() == "7");
     let changed: Vec<_> = (0..SETTINGS).filter(changed).collect();
     let journal = store.read().expect("read");

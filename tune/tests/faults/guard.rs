@@ -1,4 +1,4 @@
-//! Guards, and makers that are killed.
+//! Guards of tunes, and the processes that make tunes ("makers"), which are killed.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::Skipped;
 use crate::scene::Scene;
 
-/// A maker and its guard.
+/// A process that makes a tune, and its guard.
 struct Made {
     maker: LabChild,
     lines: Lines<BufReader<ChildStdout>>,
@@ -24,7 +24,7 @@ struct Made {
 }
 
 impl Made {
-    /// Starts a maker and learns who its guard is.
+    /// Starts a maker and reads the process id of its guard.
     fn start(scene: &Scene, pace: &str, until: &str) -> Self {
         let mut maker = scene.start(&[], &["guarded", &scene.directory(), pace, until]);
         let mut lines = BufReader::new(maker.stdout.take().expect("piped")).lines();
@@ -67,7 +67,7 @@ pub(crate) fn unconfirmed_is_undone() -> Skipped {
     made.until_ended();
     assert_ne!(scene.values(), before);
     assert!(scene.status().tunes[0].seconds_left.is_some_and(|left| left <= 4));
-    // That the maker came to its end does not matter any more, nor that it is killed.
+    // The tune has ended, so the death of its maker does not trigger the undo.
     made.maker.kill().expect("killed");
     assert!(made.guard_ends_within(LONG));
     assert!(started.elapsed() >= Duration::from_secs(3), "{:?}", started.elapsed());
@@ -83,7 +83,7 @@ pub(crate) fn confirmed_stays() -> Skipped {
     made.until_ended();
     let tuned = scene.values();
     scene.inside(|| confirm(&mut scene.lock(), &scene.host, None).expect("in time"));
-    // The journal tells the guard.
+    // The guard reads the confirmation in the journal.
     assert!(made.guard_ends_within(LONG));
     assert_eq!(scene.values(), tuned);
     scene.undo();
@@ -103,7 +103,7 @@ pub(crate) fn a_killed_maker_is_undone_at_once() -> Skipped {
         assert_eq!(scene.values(), before);
         assert_eq!(undone_because(&scene), Some(UndoReason::Died));
     }
-    // One that is to last as long as its maker does not outlive it, though it made all changes.
+    // With the deadline `maker`, a tune ends with its maker, even if all changes were made.
     let scene = Scene::new()?;
     let before = scene.values();
     let mut made = Made::start(&scene, "fast", "maker");
@@ -116,7 +116,7 @@ pub(crate) fn a_killed_maker_is_undone_at_once() -> Skipped {
 
 pub(crate) fn keeps_nothing_of_its_maker() -> Skipped {
     let scene = Scene::new()?;
-    // A descriptor that the maker inherits, as from a shell with a redirection.
+    // A descriptor that the maker inherits, like one that a shell redirects.
     let inherited = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
     let inherited = inherited.expect("opened");
     let mut made = Made::start(&scene, "fast", "1000");
@@ -133,7 +133,7 @@ pub(crate) fn keeps_nothing_of_its_maker() -> Skipped {
             .filter(|name| !name.starts_with("pipe:") && !name.starts_with("anon_inode:"))
             .collect()
     };
-    // After each change it reads the journal, which is open for a moment.
+    // After each change, the guard opens the journal for a moment.
     let begun = Instant::now();
     while open() != ["/dev/null"] {
         assert!(begun.elapsed() < LONG, "more than its standard error: {:?}", open());

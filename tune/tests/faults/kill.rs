@@ -1,4 +1,4 @@
-//! Kills at every step, and what is left of them.
+//! Kills at every step, and the state that they leave.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Command;
@@ -12,7 +12,8 @@ use linerate_tune::status::{SettingState, TuneState};
 use crate::Skipped;
 use crate::scene::{Scene, changes};
 
-/// Lets a role go on for so many steps and kills it at the next; false where it came to its end before.
+/// Lets a role run for `steps` steps and kills it at the next one. Returns false if it ended
+/// before.
 pub(crate) fn kill_at(child: &mut LabChild, steps: usize) -> bool {
     let mut input = child.stdin.take().expect("piped");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -28,7 +29,7 @@ pub(crate) fn kill_at(child: &mut LabChild, steps: usize) -> bool {
     waits
 }
 
-/// Nothing but what status tells is otherwise than before, and undo brings it back.
+/// Asserts that status lists every changed setting, and that undo restores all of them.
 fn all_comes_back(scene: &Scene, before: &std::collections::BTreeMap<String, String>, at: &str) {
     let (status, now) = (scene.status(), scene.values());
     let told: Vec<_> = status.tunes.iter().flat_map(|tune| &tune.settings).collect();
@@ -126,7 +127,7 @@ pub(crate) fn drift_survives() -> Skipped {
     let drifted = Setting::sysctl("net.ipv4.udp_early_demux");
     scene.set(&Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), "0")?;
     scene.set(&drifted, "1")?;
-    // A mask that the change of channels resets when it is undone.
+    // A mask that undoing the change of channels may reset.
     let direction = linerate_host::setting::QueueDirection::Receive;
     let steered = Setting::QueueCpus { interface: "eth0".to_owned(), direction, queue: 0 };
     scene.set(&steered, "2")?;

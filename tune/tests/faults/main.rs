@@ -1,7 +1,7 @@
-//! Tunes of real settings in a lab, whose programs are killed at every step, whose guards stay, and whose disk is full.
+//! Tunes of real settings in a lab: kills at every step, guards, and full disks.
 //!
-//! This has no test harness of the standard kind, because the tests start this program again: as the maker of a tune that
-//! is to be killed, and as its guard, whose first words on its output count.
+//! This program has no standard test harness, because the tests start it again: as the maker of a
+//! tune, and as the guard, whose first line of output is read.
 
 mod disk;
 mod guard;
@@ -13,10 +13,10 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
-/// A test that cannot be done here says why.
+/// The error is the reason why a test cannot run here.
 type Skipped = Result<(), String>;
 
-/// A name and what it names.
+/// The name and the function of a test.
 type Test = (&'static str, fn() -> Skipped);
 
 const TESTS: &[Test] = &[
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     if let ["role", role, ref rest @ ..] = words[..] {
         return roles::play(role, rest);
     }
-    // One after the other: each has the machine's settings and processes to itself.
+    // One test at a time, because each changes the machine's settings and starts processes.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     let trials = TESTS.iter().map(|(name, test)| trial(name, *test)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -1,4 +1,4 @@
-//! What this program is when a test starts it.
+//! The roles in which a test starts this program.
 
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use linerate_tune::{NamedDevice, guard};
 
 use crate::scene::{INTERFACE, changes};
 
-/// Plays a role to its end.
+/// Runs a role to its end.
 pub(crate) fn play(role: &str, words: &[&str]) -> ExitCode {
     match (role, words) {
         ("tune", [directory, pace]) => tune(directory, &Paced::new(pace), None),
@@ -60,12 +60,13 @@ fn tune(directory: &str, target: &Paced, until: Option<UndoDeadline>) {
     transaction.end(None).expect("ended");
     drop(writer);
     println!("ended");
-    // The maker is there until it is told to go.
+    // The maker stays until its standard input has a line or closes.
     let _ = std::io::stdin().lock().read_line(&mut String::new());
     drop(guard);
 }
 
-/// The host, whose reads and writes each wait for leave, where a test is to choose the moment of a kill.
+/// The live host. If it waits, each read and write needs a line of input, so that a test chooses
+/// the moment of a kill.
 struct Paced {
     host: Host,
     waits: bool,

@@ -20,7 +20,7 @@ pub(crate) struct Scene {
     directory: tempfile::TempDir,
 }
 
-/// What a tune sets, in order. The channels, which have queues come and go, are in the middle.
+/// The changes of a tune, in order. The channels, which remove and add queues, are in the middle.
 pub(crate) fn changes() -> Vec<(Setting, SettingValue)> {
     let interface = || INTERFACE.to_owned();
     let queue = |direction, queue| Setting::QueueCpus { interface: interface(), direction, queue };
@@ -41,7 +41,7 @@ pub(crate) fn changes() -> Vec<(Setting, SettingValue)> {
             SettingValue::new("20000"),
         ),
         (Setting::sysctl("net.ipv4.udp_early_demux"), SettingValue::new("0")),
-        // A second time, as a climb does.
+        // The same sysctl again, as in a run of `ladder`.
         (Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), SettingValue::new("1")),
     ];
     if Host::live().program("nft", &["--version"], "").is_ok() {
@@ -53,7 +53,7 @@ pub(crate) fn changes() -> Vec<(Setting, SettingValue)> {
     changes
 }
 
-/// All that is compared: what is changed, and what hangs on it.
+/// All compared settings: those that are changed, and the CPU masks of all queues.
 fn watched() -> Vec<Setting> {
     let queues = [QueueDirection::Receive, QueueDirection::Transmit].into_iter().flat_map(|direction| {
         (0..2).map(move |queue| Setting::QueueCpus { interface: INTERFACE.to_owned(), direction, queue })
@@ -62,14 +62,15 @@ fn watched() -> Vec<Setting> {
 }
 
 impl Scene {
-    /// A lab, or why none can be made.
+    /// Creates a lab, or returns the reason why that is not possible.
     pub(crate) fn new() -> Result<Self, String> {
         let lab = Lab::builder().start().map_err(|error| error.to_string())?;
         let sys = lab.receiver().sys_path().map_err(|error| error.to_string())?;
         let host = Host::live_with_sys(sys);
         let directory = tempfile::tempdir().expect("a directory");
         let scene = Self { lab, host, directory };
-        // Masks of queues that a change of channels takes away, so that it shows when they do not come back.
+        // Masks of queues that a change of channels removes, so that the tests see whether they
+        // return.
         for (direction, mask) in [(QueueDirection::Receive, "1"), (QueueDirection::Transmit, "2")] {
             let setting = Setting::QueueCpus { interface: INTERFACE.to_owned(), direction, queue: 1 };
             scene.set(&setting, mask).map_err(|error| format!("no second queue: {error}"))?;
@@ -83,7 +84,7 @@ impl Scene {
         })
     }
 
-    /// Does something in the receiver.
+    /// Runs `work` on the receiver.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.lab.receiver().run(work).expect("the host runs")
     }
@@ -92,7 +93,7 @@ impl Scene {
         StateStore::at(self.directory.path().join("state"))
     }
 
-    /// Begins with an empty journal.
+    /// Deletes the journal.
     pub(crate) fn forget(&self) {
         match std::fs::remove_dir_all(self.store().directory()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{error}"),
@@ -112,7 +113,7 @@ impl Scene {
         self.inside(|| undo(&mut self.lock(), &self.host, None, Asked).expect("undone"))
     }
 
-    /// What every setting reads, or why it does not.
+    /// The value of every compared setting, or the error of reading it.
     pub(crate) fn values(&self) -> BTreeMap<String, String> {
         let read = |setting: Setting| {
             let value =
@@ -122,7 +123,7 @@ impl Scene {
         self.inside(|| watched().into_iter().map(read).collect())
     }
 
-    /// This program in another role, in the receiver.
+    /// Starts this program in a role on the receiver.
     pub(crate) fn start(&self, wrapper: &[&str], role: &[&str]) -> LabChild {
         let program = std::env::current_exe().expect("a program");
         let mut words = wrapper.iter().map(std::ffi::OsStr::new).chain([program.as_os_str()]);

@@ -1,4 +1,4 @@
-//! A host of a few sysctls that fails on order.
+//! A scripted host with a few sysctls, whose writes fail on demand.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,31 +9,31 @@ use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
 use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::transaction::{ChangeTarget, TuneStart};
 
-/// How a setting takes a write.
+/// The result of a write to a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     Obeys,
-    /// With this error number.
+    /// Fails with this error number.
     Refuses(i32),
-    /// Says nothing and does nothing.
+    /// The write has no effect, which its error reports.
     Ignores,
     HalfObeys,
-    /// The first write as it should, and refuses all others.
+    /// The first write succeeds. All later ones are refused.
     ObeysOnce,
 }
 
-/// The host, which can end the program that works on it.
+/// The host, which can kill the program that works on it.
 pub(crate) struct Fake {
     host: Host,
     manners: RefCell<BTreeMap<Setting, Manner>>,
     fuse: Fuse,
 }
 
-/// Events until the program is ended; none for never.
+/// Number of events until the program is killed; `None`: never.
 #[derive(Default)]
 pub(crate) struct Fuse(Cell<Option<u32>>);
 
-/// What ends the program.
+/// The panic of a killed program.
 struct Killed;
 
 pub(crate) fn setting(number: usize) -> Setting {
@@ -45,8 +45,7 @@ fn path(setting: &Setting) -> String {
 }
 
 impl Fuse {
-    /// Does what a program does that is ended at its Nth event, if it gets so far. None where it
-    /// was ended.
+    /// Runs a program and kills it at its Nth event. Returns `None` if it was killed.
     pub(crate) fn killed_at<T>(&self, event: Option<u32>, program: impl FnOnce() -> T) -> Option<T> {
         self.0.set(event);
         let result = catch_unwind(AssertUnwindSafe(program));
@@ -79,7 +78,7 @@ impl Fake {
         self.manners.borrow_mut().insert(setting.clone(), manner);
     }
 
-    /// The next boot: all that is not kept is as at first.
+    /// Starts the next boot: changes the boot id only.
     pub(crate) fn reboot(&self) {
         self.host.write("/proc/sys/kernel/random/boot_id", "boot-2\n").expect("scripted");
     }
@@ -92,7 +91,7 @@ impl Fake {
         setting.read(&self.host).expect("scripted").to_string()
     }
 
-    /// Does what a program does that is ended at its Nth event, if it gets so far. None where it was ended.
+    /// Runs a program and kills it at its Nth event. Returns `None` if it was killed.
     pub(crate) fn killed_at<T>(&self, event: Option<u32>, program: impl FnOnce() -> T) -> Option<T> {
         self.fuse.killed_at(event, program)
     }
@@ -138,7 +137,7 @@ impl ChangeTarget for Fake {
                 let found = self.now(setting);
                 Err(SettingError::Ignored { setting: name, wanted: value.to_string(), found })
             }
-            // Put back it is by the same program, which then is obeyed.
+            // Restoring the original value `0` succeeds.
             Manner::HalfObeys if value.as_str() != "0" => {
                 self.set(setting, &half);
                 Err(SettingError::Partly { setting: name, wanted: value.to_string(), found: half })
@@ -150,14 +149,14 @@ impl ChangeTarget for Fake {
     }
 }
 
-/// A state directory of its own.
+/// A temporary state directory.
 pub(crate) struct Scratch {
     directory: tempfile::TempDir,
 }
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        // Thousands of syncs are quicker in memory, where there is some.
+        // Thousands of syncs are faster in memory, if /dev/shm exists.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Self { directory: directory.expect("a directory") }
     }

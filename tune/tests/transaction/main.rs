@@ -1,4 +1,5 @@
-//! Transactions on a host that refuses, half obeys, is changed by others, and at any point ends the program.
+//! Transactions on hosts that refuse a change, make a part of it, are changed by others, or kill
+//! the program at any point.
 
 mod fake;
 mod nic;

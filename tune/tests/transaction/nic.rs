@@ -1,4 +1,4 @@
-//! A NIC whose settings reset each other, as those of igb do.
+//! A NIC whose settings reset each other, like those of igb.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use proptest::prelude::*;
 
 use crate::fake::{Fuse, Scratch, begin};
 
-/// Queues that there can be, and entries of the table.
+/// The largest number of queues.
 const QUEUES: u32 = 4;
 const ENTRIES: usize = 8;
 const CHANNELS: &str = "/calls/ethtool/eth0/channels.json";
-/// `ethtool -X eth0 weight 3 1`.
+/// Queue 0 has three times the weight of queue 1.
 const WEIGHTS: &str = "0,0,0,1,0,0,0,1";
 
 fn value(text: &str) -> SettingValue {
@@ -47,17 +47,17 @@ fn interrupt(named: &str, queue: u32) -> Setting {
     Setting::IrqAffinity { irq: 30 + queue, action: format!("{named}-TxRx-{queue}") }
 }
 
-/// Fewer channels are refused while the table names queues that would go; other channels reset the
-/// table, RPS and interrupts.
+/// Refuses fewer channels while the table names queues that would go. A change of channels resets
+/// the table, RPS and interrupts.
 struct Nic {
     host: Host,
     interface: String,
-    /// The interface's name when it was taken up, which its interrupts have.
+    /// The interface's name when it was brought up, which its interrupts keep.
     named: String,
     fuse: Fuse,
 }
 
-/// What all settings read, in this order: channels, table, RPS and affinity of each queue.
+/// The values of all settings in this order: channels, table, then RPS and affinity of each queue.
 type State = Vec<String>;
 
 impl Nic {
@@ -87,7 +87,7 @@ impl Nic {
         Self { host: Host::scripted(files), interface, named, fuse: Fuse::default() }
     }
 
-    /// Two channels, and a table as an administrator set it.
+    /// Two channels, and a table that an administrator set.
     fn with_weights() -> Self {
         Self::new("eth0", "eth0", &state(2, WEIGHTS))
     }
@@ -107,7 +107,7 @@ impl Nic {
         (now[0].clone(), now[1].clone())
     }
 
-    /// Four channels, for which the driver makes another table.
+    /// Sets four channels, for which the driver makes another table.
     fn raise(&self, scratch: &Scratch) {
         let mut writer = scratch.lock();
         let mut transaction = TuneTransaction::begin(&mut writer, self, begin()).expect("begun");
@@ -129,7 +129,7 @@ impl Nic {
     }
 }
 
-/// A state of so many channels and this table, with nothing else set.
+/// A state with `count` channels and this table, and nothing else set.
 fn state(count: u32, table: &str) -> State {
     let queues = (0..QUEUES).flat_map(|_| ["0".to_owned(), "f".to_owned()]);
     [format!("combined {count}"), table.to_owned()].into_iter().chain(queues).collect()
@@ -189,8 +189,8 @@ fn channels_and_an_administrators_table_come_back_in_the_order_that_the_kernel_t
     assert!(status(&scratch, &nic).tunes.is_empty());
 }
 
-/// A tune whose channels came back only at the second try is not closed before the table is as it
-/// was.
+/// If the first undo cannot restore the channels, the tune stays open until the table is restored,
+/// too.
 #[test]
 fn a_tune_stays_open_until_what_a_later_step_resets_is_back_too() {
     let (nic, scratch) = (Nic::with_weights(), Scratch::new());
@@ -208,8 +208,8 @@ fn a_tune_stays_open_until_what_a_later_step_resets_is_back_too() {
     assert!(status(&scratch, &recovered).tunes.is_empty());
 }
 
-/// A table that an earlier undo put back while the channels were still others: 0.1 closed such a
-/// tune with 64/64.
+/// An earlier undo restored the table before the channels, whose change resets the table. Version
+/// 0.1 then closed the tune, with the queues at 64/64 entries.
 #[test]
 fn a_table_that_was_back_before_the_channels_is_put_back_again_after_them() {
     let (nic, scratch) = (Nic::with_weights(), Scratch::new());
@@ -236,7 +236,7 @@ fn a_table_that_was_back_before_the_channels_is_put_back_again_after_them() {
     assert_eq!(nic.both(), ("combined 2".to_owned(), WEIGHTS.to_owned()));
 }
 
-/// A change of one of the settings, by number, to one of some values.
+/// A change: the number of a setting, and the number of a value.
 type Change = (usize, usize);
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
@@ -263,7 +263,7 @@ fn tune(nic: &Nic, scratch: &Scratch, changes: &[Change]) -> Result<(), TuneErro
     let devices = vec![NamedDevice::observe(&nic.host, &nic.interface)?];
     let mut transaction = TuneTransaction::begin(&mut writer, nic, TuneStart { devices, ..begin() })?;
     for (number, choice) in changes {
-        // One that is refused is told, and the others are made all the same.
+        // A refused change is reported, and the others are still made.
         transaction.change(nic, &nic.settings()[*number], &value_of(*number, *choice))?;
     }
     transaction.end(None)
@@ -285,8 +285,8 @@ fn undo_at_last(nic: &Nic, scratch: &Scratch, kills: &[u32]) -> Vec<UndoReport> 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Random tunes of settings that reset each other, with kills, changes of others, a new name,
-    /// and a flipped byte of the journal between: all is as it was before, or is named.
+    /// Random tunes of settings that reset each other, with kills, changes by others, a new
+    /// interface name and a flipped byte in the journal. Each setting is restored or reported.
     #[test]
     fn a_nic_is_as_before_or_what_is_not_is_named(
         start in (1..=QUEUES, any::<bool>()),
@@ -312,7 +312,7 @@ proptest! {
         }
         let nic = match renamed {
             None => nic,
-            // While it was up, its interrupts keep the name.
+            // If it was renamed while it was up, its interrupts keep the old name.
             Some(is_up) => Nic::new("lan0", if is_up { "eth0" } else { "lan0" }, &nic.now()),
         };
         let tunes = scratch.store().read().expect("read").tunes();
@@ -325,7 +325,7 @@ proptest! {
         let journal = scratch.store().journal_path();
         let mut damaged = false;
         if let (Some(index), Ok(mut text)) = (flipped, std::fs::read(&journal)) && !text.is_empty() {
-            // But for the last newline, without which the last line is a torn one.
+            // Not the last newline: without it, the last line would only be torn.
             let at = index.index(text.len() - 1);
             text[at] ^= 1;
             damaged = true;

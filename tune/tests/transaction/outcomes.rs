@@ -1,4 +1,4 @@
-//! What is told of changes that are refused, taken back by others, or gone.
+//! Reports about changes that are refused, that others changed, or that are gone.
 
 use linerate_host::{Host, Setting, SettingError, SettingValue};
 use linerate_tune::journal::record::UndoReason::Asked;
@@ -245,7 +245,7 @@ fn carry_out(transaction: &mut TuneTransaction<'_>, fake: &Fake, plan: &TunePlan
 
 #[test]
 fn a_killed_tune_is_resumed_from_its_plan() {
-    // Each change is a read and a write, which has an event before and one after it, and a read.
+    // Each change has four events: a read, the start and the end of a write, and a read.
     for kill in 0..12 {
         let (fake, scratch) = (Fake::new(3), Scratch::new());
         let planned = plan(3);
@@ -298,7 +298,8 @@ fn a_reopened_tune_is_undone_to_what_it_first_was() {
 
 #[test]
 fn a_reopened_tune_that_is_killed_is_resumed() {
-    // The change that was made before is read only; one that is yet to be made is a read and a write and a read.
+    // The first change is in effect already and has one event, a read. The second one has four: a
+    // read, the start and the end of a write, and a read.
     for kill in 0..5 {
         let (fake, scratch) = (Fake::new(2), Scratch::new());
         tune(&scratch, &fake, begin(), &setting(0), "5");
@@ -332,7 +333,7 @@ fn a_tune_of_an_earlier_boot_is_not_reopened() {
     assert!(matches!(error, TuneError::NoSuchTune { tune: 2 }));
 }
 
-/// A host on which writing virtual functions is ended on its way.
+/// A host on which a write of the number of virtual functions is killed after it wrote 0.
 struct EndedOnTheWay(Host);
 
 impl ChangeTarget for EndedOnTheWay {
@@ -369,8 +370,8 @@ fn what_a_write_was_on_its_way_through_is_put_back() {
     assert_eq!(setting.read(&host.0).expect("read"), value("4"));
 }
 
-/// A host of one interface with an interrupt, which bears the interface's name of when it was taken
-/// up.
+/// A host with one interface and one interrupt. The interrupt has the name that the interface had
+/// when it was brought up.
 fn with_interrupt(name: &str, action: &str, mask: &str) -> Host {
     let action_directory = format!("/proc/irq/30/{action}/x");
     Host::scripted([
@@ -385,7 +386,7 @@ fn with_interrupt(name: &str, action: &str, mask: &str) -> Host {
 
 #[test]
 fn the_interrupts_of_a_renamed_interface_are_followed() {
-    // Renamed while it was up, and while it was down.
+    // Renamed while it was up, then while it was down.
     for action in ["eth0-TxRx-0", "lan0-TxRx-0"] {
         let scratch = Scratch::new();
         let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
@@ -400,7 +401,7 @@ fn the_interrupts_of_a_renamed_interface_are_followed() {
     }
 }
 
-/// Another device that has the name now keeps its interrupts.
+/// Another device that has the same name keeps its affinities.
 #[test]
 fn the_interrupts_of_another_device_of_the_name_are_left_alone() {
     let scratch = Scratch::new();

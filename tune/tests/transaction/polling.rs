@@ -1,4 +1,4 @@
-//! Polling of single queues, which the files of their interface overwrite, on a veth.
+//! Polling of single queues of a veth. Writes to the files of the interface overwrite it.
 
 use linerate_host::setting::{NapiKnob, Offload};
 use linerate_host::{Host, Setting, SettingValue};
@@ -24,7 +24,7 @@ fn polling_of_single_queues_comes_back_with_that_of_their_interface() {
     }
 }
 
-/// Why it cannot be tested here.
+/// Returns the reason if the test cannot run here.
 fn on_receiver(host: &Host, interface: &str) -> Option<String> {
     let name = || interface.to_owned();
     let polling = |queue| Setting::QueuePolling { interface: name(), queue };
@@ -41,7 +41,7 @@ fn on_receiver(host: &Host, interface: &str) -> Option<String> {
     }
     let own = value("defer-hard-irqs 7 gro-flush-timeout 30000 irq-suspend-timeout 9000");
     match polling(1).write(host, &own) {
-        // It requires CAP_NET_ADMIN in the first user namespace.
+        // This requires CAP_NET_ADMIN in the initial user namespace.
         Err(error) if error.is_denied() => return Some(error.to_string()),
         written => written.expect("set"),
     }

@@ -1,4 +1,4 @@
-//! Whatever happens, undo brings back what was, but for what others set.
+//! Whatever happens, undo restores all original values, except where others set a value.
 
 use std::collections::BTreeMap;
 use std::sync::Once;
@@ -14,7 +14,7 @@ use crate::fake::{Fake, Manner, Scratch, begin, setting};
 
 const SETTINGS: usize = 5;
 
-/// Changes of one tune: which setting, and to what.
+/// Changes of one tune: the number of a setting, and its value.
 type Changes = Vec<(usize, u8)>;
 
 fn changes() -> impl Strategy<Value = Changes> {
@@ -32,7 +32,7 @@ fn manner() -> impl Strategy<Value = Manner> {
     ]
 }
 
-/// Makes a tune; whether it came to its end.
+/// Makes a whole tune.
 fn tune(fake: &Fake, scratch: &Scratch, changes: &Changes) -> Result<(), TuneError> {
     let mut writer = scratch.lock();
     let mut transaction = TuneTransaction::begin(&mut writer, fake, begin())?;
@@ -46,7 +46,8 @@ fn tune(fake: &Fake, scratch: &Scratch, changes: &Changes) -> Result<(), TuneErr
     transaction.end(None)
 }
 
-/// Undoes until it came to its end; it is ended at the events given before. All that it told.
+/// Undoes until one undo finishes; the undos before it are killed at these events. Returns all
+/// reports.
 fn undo_at_last(fake: &Fake, scratch: &Scratch, id: Option<u64>, kills: &[u32]) -> Vec<UndoReport> {
     let mut told = Vec::new();
     for kill in kills.iter().copied().map(Some).chain([None]) {
@@ -65,7 +66,7 @@ fn state(fake: &Fake) -> BTreeMap<Setting, String> {
     (0..SETTINGS).map(|number| (setting(number), fake.now(&setting(number)))).collect()
 }
 
-/// Every state that status tells is so.
+/// Asserts that every state that status reports is true.
 fn status_is_true(fake: &Fake, scratch: &Scratch, foreign: &BTreeMap<Setting, String>) {
     let status = JournalStatus::of(&scratch.store().read().expect("read"), fake.host());
     for told in status.tunes.iter().flat_map(|tune| &tune.settings) {
@@ -78,7 +79,7 @@ fn status_is_true(fake: &Fake, scratch: &Scratch, foreign: &BTreeMap<Setting, St
             other => panic!("{other:?}"),
         }
     }
-    // What is not as it was is somebody's.
+    // A value that is not the original one is reported, or set by others.
     for (setting, now) in state(fake) {
         let told = status.tunes.iter().flat_map(|tune| &tune.settings).any(|told| told.setting == setting);
         assert!(now == "0" || told || foreign.contains_key(&setting), "{setting} reads {now}: not told");
@@ -87,7 +88,7 @@ fn status_is_true(fake: &Fake, scratch: &Scratch, foreign: &BTreeMap<Setting, St
 
 pub(crate) fn quiet() {
     static ONCE: Once = Once::new();
-    // A program that is ended says nothing.
+    // A kill is a panic, and prints nothing.
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
@@ -116,7 +117,7 @@ proptest! {
         }
         let made = fake.killed_at(kill, || tune(&fake, &scratch, &changes));
         if let Some(result) = made { result.expect("the journal takes it") }
-        // What was half obeyed when the program was ended is nobody's for certain.
+        // The half-written value of a killed program may be anybody's, so undo leaves it.
         let half: BTreeMap<_, _> = state(&fake).into_iter().filter(|(_, now)| now.starts_with("half-")).collect();
         prop_assert!(half.len() <= 1);
         status_is_true(&fake, &scratch, &half);

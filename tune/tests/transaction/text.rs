@@ -1,4 +1,4 @@
-//! Journals whose text is not whole.
+//! Journals with damaged text.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::fake::{Fake, Scratch, begin, setting};
 
-/// A tune of three changes that was begun to be undone.
+/// The journal of a tune with three changes that was undone.
 fn journal(fake: &Fake, scratch: &Scratch) -> Vec<u8> {
     let mut writer = scratch.lock();
     let mut transaction = TuneTransaction::begin(&mut writer, fake, begin()).expect("begun");
@@ -57,7 +57,8 @@ fn undo_finishes_from_a_journal_cut_anywhere() {
     let text = journal(&fake, &scratch);
     let path = scratch.store().journal_path();
     for end in ends_of_lines(&text) {
-        // The host is as the records up to there leave it; the one cut off was not done.
+        // The host is in the state that the remaining records describe; the next change was not
+        // made.
         let fake = Fake::new(3);
         fs::write(&path, &text[..end]).expect("written");
         for held in scratch.store().read().expect("read").tunes().iter().flat_map(|tune| &tune.tracked) {
@@ -71,7 +72,8 @@ fn undo_finishes_from_a_journal_cut_anywhere() {
     }
 }
 
-/// One flipped byte in any line: all other records count, and all is put back.
+/// A flipped byte in any line costs no other record, and undo restores all values, unless both
+/// records of a change are lost.
 #[test]
 fn a_byte_flipped_in_any_line_costs_no_other_record_and_undo_puts_all_back() {
     let tuned = Fake::new(3);
@@ -88,7 +90,7 @@ fn a_byte_flipped_in_any_line_costs_no_other_record_and_undo_puts_all_back() {
     assert_eq!(ends.len(), 8, "begun, three intents and what became of them, ended");
     let starts: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).collect();
     for line in 0..ends.len() {
-        // In the record, in its checksum, and the newline, which makes one line of two.
+        // In the record, in its checksum, and in the newline, which joins two lines.
         for (at, lost) in [(starts[line] + 30, 1), (ends[line] - 4, 1), (ends[line] - 1, 2)] {
             if lost == 2 && line + 1 == ends.len() {
                 continue;
@@ -106,7 +108,7 @@ fn a_byte_flipped_in_any_line_costs_no_other_record_and_undo_puts_all_back() {
             let undone = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect("undone");
             assert_eq!(undone.damaged_lines, [line as u64 + 1], "{line}");
             assert!(undone.has_skipped() && !undone.has_failures(), "a person should look: {undone:?}");
-            // Of a change whose two records are lost nothing is known; the damage is named.
+            // If both records of a change are lost, the change is unknown. The damage is reported.
             let all_known = lost == 1 || line % 2 == 0;
             let left = (0..3).filter(|number| fake.now(&setting(*number)) != "0").count();
             assert_eq!(left, usize::from(!all_known), "line {line}, {lost} lost");
@@ -134,7 +136,7 @@ fn a_line_that_is_missing_is_damage() {
     assert_eq!(journal.entries.len(), ends.len() - 1);
 }
 
-/// Nobody writes after what he does not understand.
+/// A program does not append to a journal that it does not understand.
 #[test]
 fn a_line_of_a_later_version_is_not_written_after() {
     let (fake, scratch) = (Fake::new(3), Scratch::new());

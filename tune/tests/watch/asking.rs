@@ -1,4 +1,4 @@
-//! Clients that ask from one CPU each, and note who answered when.
+//! Clients that each send requests from one CPU, and record which worker answered and when.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ const PACE: Duration = Duration::from_millis(2);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) sent: Instant,
-    /// The worker that answered it, and when; none where nobody did.
+    /// The worker that answered, and the time; `None` without an answer.
     pub(crate) answer: Option<(u32, Instant)>,
 }
 
-/// A client on a CPU. It asks until it is dropped.
+/// A client that sends requests from one CPU until it is dropped.
 pub(crate) struct Client {
     requests: Arc<Mutex<Vec<Request>>>,
     stop: Arc<AtomicBool>,
@@ -28,7 +28,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Begins to ask from this CPU. A packet arrives at the other end of a veth pair on the CPU it was sent on.
+    /// Starts to send from this CPU. In a veth pair, a packet arrives on the CPU that sent it.
     pub(crate) fn start(host: &LabHost, cpu: usize, server: SocketAddr) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -41,7 +41,7 @@ impl Client {
         self.requests.lock().unwrap().clone()
     }
 
-    /// The requests that were sent after that, once so many of them were answered.
+    /// The requests that were sent after `after`, once `count` of them were answered.
     pub(crate) fn answered_after(&self, after: Instant, count: usize) -> Vec<Request> {
         let sent_after = || self.requests().into_iter().filter(|request| request.sent > after);
         eventually(&format!("{count} answers"), || {
@@ -58,7 +58,7 @@ impl Drop for Client {
     }
 }
 
-/// Workers that answered, each once.
+/// The workers that answered, each once.
 pub(crate) fn workers(requests: &[Request]) -> Vec<u32> {
     let mut workers: Vec<u32> = requests.iter().filter_map(|request| Some(request.answer?.0)).collect();
     workers.sort_unstable();
@@ -70,7 +70,7 @@ fn ask(cpu: usize, server: SocketAddr, requests: &Mutex<Vec<Request>>, stop: &At
     let mut only = CpuSet::new();
     only.set(cpu);
     sched_setaffinity(None, &only).unwrap();
-    // Several flows, which the kernel's hash would give to several sockets.
+    // Several flows, which the kernel's hash would spread over several sockets.
     let sockets: Vec<UdpSocket> = (0..4).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
     for socket in &sockets {
         socket.connect(server).unwrap();
@@ -82,7 +82,7 @@ fn ask(cpu: usize, server: SocketAddr, requests: &Mutex<Vec<Request>>, stop: &At
         }
         let sent = Instant::now();
         requests.lock().unwrap().push(Request { sent, answer: None });
-        // Refused where nobody listens any more, which is as good as not answered.
+        // Refused if no process listens any more. The request then counts as unanswered.
         let _ = sockets[number as usize % sockets.len()].send(&number.to_be_bytes());
         while sent.elapsed() < PACE {
             std::thread::sleep(PACE / 8);

@@ -1,4 +1,4 @@
-//! What a watch keeps, and what a boost keeps without.
+//! A boost with a watch, and a boost without one.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::Skipped;
 use crate::asking::{Request, workers};
 use crate::scene::{Scene, cpus};
 
-/// A dead worker's CPU is to be answered for by then.
+/// Time limit until requests from a dead worker's CPU are answered again.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// How long after `killed` the first request was sent that another than `dead` answered.
+/// Time from `killed` to the first request that a worker other than `dead` answered.
 fn gap(requests: &[Request], killed: Instant, dead: u32) -> Duration {
     let answered = |request: &&Request| {
         request.sent > killed && request.answer.is_some_and(|(worker, _)| worker != dead)
@@ -31,7 +31,7 @@ pub(crate) fn others_answer_for_a_worker_that_died() -> Skipped {
     assert!(done.iter().any(|done| done.contains("CPU 1")), "{done:?}");
     let fixed = Instant::now();
     let since = scene.clients[1].answered_after(fixed, 200);
-    // A request that waits for its answer yet is none that was lost.
+    // A request without an answer counts as lost only after `WITHIN`.
     let late = since.iter().filter(|request| request.answer.is_none() && request.sent.elapsed() > WITHIN);
     assert_eq!((workers(&since), late.count()), (vec![kept], 0));
     let gap = gap(&scene.clients[1].requests(), killed, lost);
@@ -89,7 +89,7 @@ pub(crate) fn a_watch_ends_with_its_server() -> Skipped {
     let watching = scene.watch();
     let workers = [scene.worker_of(0), scene.worker_of(1)];
     scene.master.kill().expect("killed");
-    // Its workers die with it, one after the other.
+    // The workers die with their master, one after the other.
     let last = loop {
         match watching.event() {
             WatchEvent::Lost { pid, .. } => assert!(workers.contains(&pid)),
@@ -124,7 +124,7 @@ pub(crate) fn nothing_is_dropped_for_a_socket_that_closed() -> Skipped {
     scene.kill(lost);
     let line = scene.line();
     assert!(line.starts_with("gone") && line.ends_with(&lost.to_string()), "{line}");
-    // Its socket is closed before its master is told.
+    // The kernel closes the socket before the master is notified.
     let gone = Instant::now();
     let since = scene.clients[1].answered_after(gone, 500);
     let late = since.iter().filter(|request| request.answer.is_none() && request.sent.elapsed() > WITHIN);

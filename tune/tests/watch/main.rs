@@ -1,7 +1,7 @@
-//! Servers of forked workers, boosted and watched in a lab while they are asked.
+//! Servers with forked workers, boosted and watched in a lab while clients send requests.
 //!
-//! This has no test harness of the standard kind, since this program is also the server, whose master forks and so must
-//! have a single thread.
+//! This program has no standard test harness, because it is also the server, whose master forks and
+//! so must have a single thread.
 
 mod asking;
 mod kept;
@@ -11,10 +11,10 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
-/// A test that cannot be done here says why.
+/// The error is the reason why a test cannot run here.
 type Skipped = Result<(), String>;
 
-/// A name and what it names.
+/// The name and the function of a test.
 type Test = (&'static str, fn() -> Skipped);
 
 const TESTS: &[Test] = &[
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     if let ["role", "prefork", server] = words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         return scene::serve(server);
     }
-    // One after the other: each is about how long something takes.
+    // One test at a time, because they measure times.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     let trials = TESTS.iter().map(|(name, test)| trial(name, *test)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -1,4 +1,4 @@
-//! A server of forked workers in a lab, its boost, and its watch.
+//! A server with forked workers in a lab, its boost and its watch.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
@@ -26,11 +26,11 @@ use crate::asking::{Client, workers};
 
 const PORT: u16 = 5300;
 
-/// Longer than anything takes that is waited for.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The role of the server: how many workers, after how many milliseconds one is forked anew or `never`, and `own` or `shared`
-/// sockets.
+/// The role of the server, in words: the address, the number of workers, the milliseconds until a
+/// dead worker is replaced or `never`, and `own` or `shared` sockets.
 pub(crate) fn serve(server: &str) -> ExitCode {
     let words: Vec<&str> = server.split(' ').collect();
     let [address, workers, refork, sockets] = words[..] else { return ExitCode::FAILURE };
@@ -45,19 +45,19 @@ pub(crate) fn serve(server: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A lab with a server of two workers, and who asks it from two CPUs. What is declared first ends first.
+/// A lab with a server of two workers, and clients on two CPUs. Fields are dropped in this order.
 pub(crate) struct Scene {
     pub(crate) clients: [Client; 2],
     pub(crate) master: LabChild,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Master and workers, but for those that were killed.
+    /// The master and the workers, except those that were killed.
     living: Vec<u32>,
     pub(crate) lab: Lab,
     directory: tempfile::TempDir,
 }
 
 impl Scene {
-    /// The reason where it cannot be had.
+    /// Sets up the scene, or returns the reason why that is not possible here.
     pub(crate) fn set(refork: &str, sockets: &str) -> Result<Self, String> {
         let cpus = sched_getaffinity(None).unwrap();
         if !(cpus.is_set(0) && cpus.is_set(1)) {
@@ -68,7 +68,8 @@ impl Scene {
         }
         let lab = Lab::builder().start().map_err(|error| error.to_string())?;
         let directory = tempfile::tempdir().unwrap();
-        // A program of its own: by the name of its file it is told from the one that started it.
+        // The server runs from a copy of this program, so that boost does not take this process for
+        // a part of the server.
         let program = directory.path().join("prefork");
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         let address = SocketAddr::new(lab.links()[0].receiver.ipv4[0].into(), PORT);
@@ -91,13 +92,14 @@ impl Scene {
         Host::live_with_sys(self.lab.receiver().sys_path().unwrap())
     }
 
-    /// Runs in the server's network namespace.
+    /// Runs `work` in the server's network namespace.
     fn inside<T: Send>(&self, work: impl FnOnce(&Host) -> T + Send) -> T {
         let host = self.host();
         self.lab.receiver().run(|| work(&host)).unwrap()
     }
 
-    /// Boosts the server; the reason where the kernel does not let it here. Afterwards each CPU has a worker of its own.
+    /// Boosts the server, so that each CPU has its own worker. Returns the reason if the kernel
+    /// refuses.
     pub(crate) fn boost(&self) -> Result<(), String> {
         for client in &self.clients {
             client.answered_after(Instant::now(), 10);
@@ -135,14 +137,14 @@ impl Scene {
         })
     }
 
-    /// The worker that answers a CPU.
+    /// The worker that answers the requests from a CPU.
     pub(crate) fn worker_of(&self, cpu: usize) -> u32 {
         let recent = self.clients[cpu].answered_after(Instant::now(), 20);
         let [worker] = workers(&recent)[..] else { panic!("{recent:?}") };
         worker
     }
 
-    /// Kills a worker; when.
+    /// Kills a worker and returns the time.
     pub(crate) fn kill(&mut self, pid: u32) -> Instant {
         self.living.retain(|living| *living != pid);
         let at = Instant::now();
@@ -150,13 +152,12 @@ impl Scene {
         at
     }
 
-    /// What the master says next.
+    /// The next line that the master prints.
     pub(crate) fn line(&mut self) -> String {
         self.lines.next().unwrap().unwrap()
     }
 
-    /// Watches the server, which tune 1 boosted.
-    /// Goes on when it knows the server.
+    /// Watches the server that tune 1 boosted. Returns when the watch has a pidfd of each process.
     pub(crate) fn watch(&self) -> Watching {
         let (events, told) = channel();
         let stop = Arc::new(AtomicBool::new(false));
@@ -180,13 +181,13 @@ impl Scene {
 
     pub(crate) fn undo(&self) -> UndoReport {
         let store = self.store();
-        // The watch may be at it.
+        // The watch may hold the lock.
         self.inside(|host| {
             undo(&mut store.lock_waiting().unwrap(), host, Some(1), UndoReason::Asked).unwrap()
         })
     }
 
-    /// What chooses among its sockets.
+    /// The steering of the server's first reuseport group.
     pub(crate) fn steering(&self) -> String {
         let (server, _) = self.look();
         let group = &server.groups[0];
@@ -196,7 +197,7 @@ impl Scene {
     }
 }
 
-/// A watch at work. It is stopped when this is dropped.
+/// A running watch, which is stopped when this is dropped.
 pub(crate) struct Watching {
     told: Receiver<WatchEvent>,
     stop: Arc<AtomicBool>,
@@ -210,7 +211,7 @@ impl Watching {
         event
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the watch ends without being stopped.
     pub(crate) fn ended(mut self) {
         let thread = self.thread.take().unwrap();
         eventually("the watch ends", || thread.is_finished());
@@ -230,20 +231,20 @@ fn wanted() -> ServerQuery {
     ServerQuery { port: Some(PORT), ..ServerQuery::default() }
 }
 
-/// Whether this process has a descriptor of a process (proc_pid_fdinfo(5)).
+/// Whether this process has a pidfd of `pid` (proc_pid_fdinfo(5)).
 fn is_waited_for(pid: u32) -> bool {
     let line = format!("Pid:\t{pid}\n");
     let open = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
     open.filter_map(|file| std::fs::read_to_string(file.path()).ok()).any(|text| text.contains(&line))
 }
 
-/// The CPUs that a process may run on, of the first two.
+/// Whether a process may run on CPU 0 and on CPU 1.
 pub(crate) fn cpus(pid: u32) -> [bool; 2] {
     let cpus = sched_getaffinity(Pid::from_raw(pid.cast_signed())).unwrap();
     [0, 1].map(|cpu| cpus.is_set(cpu))
 }
 
-/// Waits for what others do in their own time.
+/// Waits until a condition is true that depends on other processes.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {

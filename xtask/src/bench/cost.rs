@@ -15,7 +15,7 @@ use linerate_testkit::reflector::{Reflector, XdpService};
 use crate::machine;
 use crate::programs::{self, BuildProfile};
 
-/// The largest loss of goodput.
+/// The largest allowed loss of goodput, as a share.
 const ALLOWED: f64 = 0.02;
 
 const PAYLOAD: usize = 100;
@@ -28,8 +28,8 @@ const SHORTEST: u16 = 40;
 /// Offered requests per second, more than a server that reads sockets can answer.
 const OFFERED: f64 = 400e3;
 
-// The command times its programs at its start, which makes each run slower, and some more later.
-// That share falls with the length of the command, and is not measured here.
+// At its start, the command times its BPF programs, which makes each run slower. The share of this
+// time falls with the duration of the command, and is not measured here.
 const TIMED: Duration = Duration::from_millis(400);
 
 // Load before the measurement: in this time the command determines its share of tracing time.
@@ -42,10 +42,10 @@ const FLOWS: usize = 16;
 
 #[derive(Debug, Args)]
 pub(crate) struct CostBench {
-    /// How long each turn is, s.
+    /// Length of each turn, in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Pairs of turns, with and without, each pair in the reverse order of the one before; an even number.
+    /// Number of pairs of turns, with and without the command, in alternating order; must be even.
     #[arg(long, default_value_t = 10)]
     pairs: usize,
     /// The CPU that sends.

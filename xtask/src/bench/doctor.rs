@@ -13,7 +13,7 @@ use crate::sys::usage;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorBench {
-    /// Repeats; the median counts
+    /// Number of runs, of which the median counts
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u8).range(1..))]
     repeats: u8,
 }

@@ -15,19 +15,19 @@ use super::subject::{BenchSubject, SubjectSide};
 
 #[derive(Debug, Args)]
 pub(crate) struct EngineBench {
-    /// Fail, rather than skip, where instructions cannot be counted.
+    /// Fail instead of skipping if instructions cannot be counted.
     #[arg(long)]
     require: bool,
-    /// How to count; by default the first that works.
+    /// Method of counting; by default the first that works.
     #[arg(long)]
     meter: Option<InstructionMeter>,
-    /// Messages a system call: one or several sizes, each measured.
+    /// Messages per system call; several sizes are measured one after the other.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 64], value_parser = clap::value_parser!(u16).range(1..=64))]
     batch: Vec<u16>,
-    /// Bytes a request.
+    /// Bytes per request.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(0..=1400))]
     payload: u16,
-    /// Measurements of each figure.
+    /// Number of measurements per figure.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     repeats: u8,
 }

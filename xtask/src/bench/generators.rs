@@ -41,10 +41,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct GeneratorsBench {
-    /// How long each is counted each time, s.
+    /// Length of each measurement, in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// How often all take their turns, there and back: two samples each.
+    /// Number of rounds; each measures every generator twice, in both orders.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Source ports of our own generators.
@@ -53,10 +53,10 @@ pub(crate) struct GeneratorsBench {
     /// The CPU that sends; servers and the bench itself run on another.
     #[arg(long, default_value_t = 0)]
     cpu: u32,
-    /// Only these contenders, by name.
+    /// Measure only these generators, by name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// A document instead of a table.
+    /// Print a JSON document instead of a table.
     #[arg(long)]
     json: bool,
 }

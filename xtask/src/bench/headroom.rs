@@ -26,7 +26,8 @@ use crate::programs::{self, BuildProfile};
 
 /// Parts of the capacity that are offered during the estimates.
 const SHARES: [f64; 3] = [0.2, 0.4, 0.6];
-/// The largest median of the errors, and the least share of 15 intervals that contain the capacity.
+/// The largest allowed median of the errors, and the least share of intervals that contain the
+/// capacity.
 const ALLOWED_ERROR: f64 = 0.1;
 const LEAST_HELD: f64 = 13.0 / 15.0;
 
@@ -44,13 +45,13 @@ const SERVERS: [(&str, usize); 6] =
 
 #[derive(Debug, Args)]
 pub(crate) struct HeadroomBench {
-    /// Only these, by name.
+    /// Measure only these servers, by name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Seconds of an estimate.
+    /// Seconds per estimate.
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// Seconds of all searches for the capacity of a server.
+    /// Seconds for all searches for the capacity of a server.
     #[arg(long, default_value_t = 20.0)]
     search_seconds: f64,
     /// The program whose `serve echo` is measured, instead of a release build.

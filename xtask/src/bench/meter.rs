@@ -11,12 +11,13 @@ use perf_event::{Builder, Counter};
 use super::subject::BenchSubject;
 use crate::sys::trace::{self, TraceEvent};
 
-/// How instructions are counted. Both see the server's thread from birth to end and nothing else.
+/// The method of counting instructions. Both methods see only the server's thread, from birth to
+/// end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum InstructionMeter {
     /// The CPU's counter, through perf_event_open(2).
     Perf,
-    /// One at a time, through ptrace(2): slow, exact, and needs no counter.
+    /// Single steps through ptrace(2): slow, exact, and without a counter.
     Step,
 }
 
@@ -28,7 +29,7 @@ impl InstructionMeter {
         }
     }
 
-    // Why this meter cannot be used here.
+    // The reason why this meter cannot be used here; `None` if it can.
     pub(crate) fn probe(self) -> Option<String> {
         match self {
             Self::Perf => counter(0).err().map(|error| {

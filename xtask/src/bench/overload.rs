@@ -41,22 +41,22 @@ const BUFFER: usize = 4 << 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct OverloadBench {
-    /// The longest search for a capacity, s; each multiple of that is asked for a quarter of the time.
+    /// Seconds per search for a capacity; each multiple of it is measured for a quarter of that.
     #[arg(long, default_value_t = 6.0)]
     seconds: f64,
-    /// Rounds, each without, with, with and without a policy.
+    /// Rounds of four turns: without, with, with and without the policy.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Where packets are received.
+    /// Where the server's packets are processed.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "same-cpu,away,threaded,deferred")]
     placements: Vec<SoftirqPlacement>,
-    /// What of the policy is compared with nothing.
+    /// The part of the policy that is compared with no policy.
     #[arg(long, value_enum, default_value_t = PolicyPart::Protect)]
     part: PolicyPart,
-    /// The longest wait that the guard allows, ms, instead of the default
+    /// The longest wait that the guard allows, in ms, instead of the default
     #[arg(long)]
     guard_wait: Option<f64>,
-    /// CPU time of the service per request, us
+    /// CPU time of the service per request, in us
     #[arg(long, default_value_t = 0)]
     work_us: u32,
     /// The CPU that sends.
@@ -70,11 +70,11 @@ pub(crate) struct OverloadBench {
 /// The part of the policy that a server has.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum PolicyPart {
-    /// All of it.
+    /// The whole policy.
     Protect,
-    /// Old requests are shed.
+    /// Only shedding of old requests.
     Shed,
-    /// The guard alone, without shares.
+    /// Only the guard, without fair shares.
     Guard,
 }
 

@@ -9,10 +9,11 @@ use rustix::thread::Pid;
 
 use crate::machine;
 
-// Packets that may wait for `process_backlog` on a CPU; one value per machine (net/core/sysctl_net_core.c).
+// Packets that may wait for `process_backlog` on a CPU; one value per machine
+// (net/core/sysctl_net_core.c).
 const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
 
-// Some 30 ms of the highest rate that a socket server answered.
+// About 30 ms at the highest rate that a socket server answered.
 const BACKLOG_PACKETS: u64 = 16_384;
 
 /// Keeps [`BACKLOG`] at [`BACKLOG_PACKETS`] or more, and restores it.
@@ -60,7 +61,6 @@ pub(super) fn steer_by_rps(host: &LabHost, interface: &str, queues: u32, cpus: &
     })
 }
 
-// Pins the threads that poll an interface (threaded NAPI) to these CPUs in turn.
 // Pins the threads that poll an interface (threaded NAPI) to these CPUs in turn.
 //
 // The kernel names the threads `napi/INTERFACE-ID` (net/core/dev.c, `napi_kthread_create`). Threads

@@ -1,6 +1,7 @@
 //! Servers compared on one CPU: capacity, and goodput under overload.
 //!
-//! The servers are processes that take turns A B C, C B A, ... in one lab. One generator sends requests and checks every reply.
+//! The servers are processes that take turns A B C, C B A, ... in one lab. One generator sends
+//! requests and checks every reply.
 
 mod candidate;
 mod cpu_time;
@@ -33,10 +34,10 @@ pub(crate) struct ServersBench {
     /// Seconds per search for a capacity; measurements at the capacity take three quarters of that
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// How often each has its turn.
+    /// Number of turns of each server.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Only these, by name.
+    /// Measure only these servers, by name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Worker threads, or processes, of each server.
@@ -48,16 +49,17 @@ pub(crate) struct ServersBench {
     /// The CPU that sends.
     #[arg(long, default_value_t = 0)]
     generator_cpu: u32,
-    /// Where packets are received, one after the other.
+    /// Where packets are received; several placements are measured one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ReceivePlacement::Rps, ReceivePlacement::Sent])]
     placement: Vec<ReceivePlacement>,
-    /// Settings of the AF_XDP backend as JSON, such as {"batch":256}: those of `xdp-set`, to compare with the defaults.
+    /// Settings of the AF_XDP backend as JSON, such as {"batch":256}, for `xdp-set`, which is
+    /// compared with the defaults.
     #[arg(long, value_name = "JSON")]
     xdp_settings: Option<String>,
     /// Report ratios without judging them, for a short run
     #[arg(long)]
     no_verdict: bool,
-    /// Write the result as JSON too.
+    /// Also write the result to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -30,10 +30,10 @@ pub(crate) struct BenchSubject {
     /// Requests that wait in the queue when the server starts.
     #[arg(long)]
     pub(crate) requests: u64,
-    /// Messages a system call.
+    /// Messages per system call.
     #[arg(long)]
     pub(crate) batch: u16,
-    /// Bytes a request.
+    /// Bytes per request.
     #[arg(long)]
     pub(crate) payload: usize,
     /// Bind to the wildcard address, so that control data comes with every request.

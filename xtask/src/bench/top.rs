@@ -1,4 +1,5 @@
-//! CPU time of top on a host of 128 CPUs with four NICs of 64 queues each, at one refresh per second.
+//! CPU time of top on a host of 128 CPUs with four NICs of 64 queues each, at one refresh per
+//! second.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -12,7 +13,7 @@ use crate::sys::usage;
 
 #[derive(Debug, Args)]
 pub(crate) struct TopBench {
-    /// Seconds of the longer of two runs, of which the difference counts.
+    /// Seconds of the longer of two runs, whose difference counts.
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u8).range(4..))]
     seconds: u8,
 }

@@ -1,5 +1,4 @@
-//! Tests the package as a user has it: lintian judges it, and it is installed into a throw-away
-//! Debian.
+//! Tests the package like a user: lintian checks it, and it is installed into a throw-away Debian.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -47,7 +47,8 @@ pub(super) fn of_all_rules(examples: &BTreeMap<&str, RuleExample>, profiles: &[T
     wrapped(&page)
 }
 
-// The page with paragraphs broken into lines of at most 100 columns. Tables, headings and code stay as they are.
+// The page with paragraphs broken into lines of at most 100 columns. Tables, headings and code stay
+// as they are.
 fn wrapped(page: &str) -> String {
     let (mut text, mut in_code) = (String::new(), false);
     for line in page.lines() {

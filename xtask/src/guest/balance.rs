@@ -12,7 +12,7 @@ use super::traffic::{FEW, FlowCount, GuestTraffic};
 // A short interval of irqbalance, in seconds. Its default is 10.
 const INTERVAL: u32 = 3;
 
-// How long to watch the interrupts, in seconds: until some have moved, or to see that none moves.
+// Time to watch the interrupts, in seconds: until some have moved, or to see that none moves.
 const UNTOLD: u32 = 20;
 const AGREED: u32 = 60;
 

@@ -83,8 +83,8 @@ fn doctor(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Value> 
 
 // Runs doctor while datagrams arrive, and returns its document and the number of datagrams.
 //
-// Once in 16 boots the emulated virtio-net received nothing from its start. Doctor has nothing to judge
-// then, so the interface is restarted.
+// Once in 16 boots the emulated virtio-net received nothing from its start. Doctor has nothing to
+// judge then, so the interface is restarted.
 fn under_traffic(
     guest: &mut GuestSession,
     step: &ManualStep,

@@ -36,8 +36,8 @@ const MODULES: [&str; 20] = [
     "xt_tcpudp",
 ];
 
-// Programs of the host in the guest: the program, its name there, and its Debian package. The shell is dash, because that
-// of busybox would run its own `ip` instead of the one in PATH.
+// Programs of the host in the guest: the program, its name there, and its Debian package. The shell
+// is dash, because that of busybox would run its own `ip` instead of the one in PATH.
 const PROGRAMS: [(&str, &str, &str); 8] = [
     ("dash", "sh", "dash"),
     ("ethtool", "ethtool", "ethtool"),

@@ -1,4 +1,5 @@
-//! Debian's kernel for the guest: a package that is unpacked under the target directory and not installed.
+//! Debian's kernel for the guest: a package that is unpacked under the target directory and not
+//! installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -63,9 +63,9 @@ pub(crate) enum GuestVariant {
     OneQueue,
     /// 4 NUMA nodes of 5 CPUs
     FourNodes,
-    /// 2 NUMA nodes; the scheduler leaves CPUs 10-19 alone (isolcpus)
+    /// 2 NUMA nodes; the scheduler does not use CPUs 10-19 (isolcpus)
     IsolatedCpus,
-    /// 20 CPUs in one node, and a virtio-net of 4 queue pairs, as cloud instances have it
+    /// 20 CPUs in one node, and a virtio-net of 4 queue pairs, as in cloud instances
     FourQueues,
     /// 20 CPUs in one node, and a vmxnet3 instead of the igb
     Vmxnet3,

@@ -161,7 +161,7 @@ impl GuestSession {
         Ok(said)
     }
 
-    // Runs a linerate command that may exit with up to `most`, and returns a failure if it does not.
+    // Runs a linerate command, and returns a failure if its exit status is above `most`.
     pub(super) fn failure_of(&mut self, command: &str, most: u8) -> anyhow::Result<Option<String>> {
         let said = self.ask(command)?;
         let failed = format!("{command} ended with {}: {}", said.status, said.summary());
@@ -311,8 +311,8 @@ pub(super) fn qemu(
     command.args(["-nodefaults", "-no-user-config", "-no-reboot"]).args(variant.arguments());
     command.arg("-kernel").arg(&prepared.kernel.image).arg("-initrd").arg(inherited(&prepared.image)?);
     let mut arguments = format!("{KERNEL_ARGUMENTS} {} {kernel_argument}", variant.kernel_arguments());
-    // The guest's counter is the host's. Measured with the emulated timers on a busy host, it may
-    // seem many times slower, and the guest's time would run too fast.
+    // The guest's TSC is the host's. If the guest measured it with emulated timers on a busy host,
+    // it might seem many times slower, and the guest's time would run too fast.
     if let Some(kilohertz) = tsc::kilohertz() {
         let ticks_a_jiffy = kilohertz * 1000 / KERNEL_HERTZ;
         arguments.push_str(&format!(" tsc_early_khz={kilohertz} lpj={ticks_a_jiffy}"));

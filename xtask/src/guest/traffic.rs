@@ -15,10 +15,10 @@ use super::session::GuestSession;
 /// Port of the guest's server.
 const PORT: u16 = 4000;
 
-/// Packets per second that the guest can process, and that are more than its other packets.
+/// A rate that the guest can process, and that exceeds its other traffic, packets per second.
 pub(super) const FEW: u32 = 2_000;
 
-/// Packets per second that suffice for doctor to judge the queues.
+/// A rate that suffices for doctor to judge the queues, packets per second.
 pub(super) const ENOUGH: u32 = 8_000;
 
 /// Source ports of many flows.
@@ -27,9 +27,9 @@ const MANY: usize = 256;
 /// The number of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FlowCount {
-    /// One, which one queue takes
+    /// One flow, which arrives on one queue
     One,
-    /// 256, from as many ports
+    /// 256 flows, each from its own port
     Many,
 }
 

@@ -104,7 +104,7 @@ pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     // The same load as before: a service that uses little CPU time is not tuned.
     // 1: doctor still reports findings, which are judged below.
     failed.extend(traffic(guest, ENOUGH, |guest| guest.failure_of(command, 1))?);
-    // Entries of connection tracking outlive the rule that keeps new ones away.
+    // Conntrack entries outlive the rule that prevents new ones.
     let empty = "until [ $(cat /proc/sys/net/netfilter/nf_conntrack_count) -lt 9 ]; do sleep 0.2; done";
     guest.ask(empty)?;
     // Fewer packets: the slow guest is judged by its settings, not by its lack of CPU time.

@@ -134,7 +134,8 @@ impl VethCounters {
     }
 }
 
-/// The sum over CPUs of a file whose first line has names, and each other the hexadecimal counts of a CPU.
+/// The sum over CPUs of a file whose first line has names, and each other line the hexadecimal
+/// counts of a CPU.
 fn unresolved(text: &str) -> anyhow::Result<u64> {
     let mut lines = text.lines().map(str::split_whitespace);
     let place = lines.next().and_then(|mut names| names.position(|name| name == "unresolved_discards"));

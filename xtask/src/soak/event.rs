@@ -10,7 +10,7 @@ use linerate_lab::Lab;
 
 use super::server::{POISON, SoakServer};
 
-/// How long the interface is down.
+/// Time for which the interface is down.
 const DOWN: Duration = Duration::from_millis(100);
 
 // Time limit of an answer or a restart.

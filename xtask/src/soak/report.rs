@@ -10,7 +10,8 @@ use super::event::SoakEvent;
 use super::{FLOWS, LOAD, PAYLOAD, SoakCommand, SoakObservation};
 use crate::machine;
 
-/// The largest growth of memory from the first quarter to the last: allocators keep some memory per thread.
+/// The largest growth of memory from the first quarter to the last: allocators keep some memory per
+/// thread.
 const ALLOWED_GROWTH: f64 = 1.05;
 
 /// Growth that is always allowed, bytes.
@@ -56,7 +57,8 @@ struct PanicReport {
     kept: bool,
 }
 
-/// Resident memory after each event happened once: the first panic and the first port allocate memory that is kept.
+/// Resident memory after each event happened once: the first panic and the first port allocate
+/// memory that is kept.
 #[derive(Debug, Serialize)]
 struct MemoryReport {
     /// After each round.

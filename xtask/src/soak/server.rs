@@ -18,7 +18,7 @@ pub(super) const POISON: &[u8] = b"cannot swallow this";
 // Receive buffer of a socket, bytes. Requests wait there while a worker restarts.
 const BUFFER: usize = 4 << 20;
 
-/// How the server calls the kernel.
+/// Backend of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum SoakBackend {
     Mmsg,

@@ -42,8 +42,8 @@ pub(crate) fn serve(
     stop: &AtomicI32,
     counters: &EchoCounters,
 ) -> io::Result<()> {
-    // SAFETY: the descriptor and both references outlive the call; the function keeps nothing and writes to the
-    // counters through atomics only.
+    // SAFETY: the descriptor and both references outlive the call; the function keeps nothing and
+    // writes to the counters through atomics only.
     let error =
         unsafe { echo_mmsg(socket.as_fd().as_raw_fd(), batch.into(), size, pktinfo.into(), stop, counters) };
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }

@@ -16,7 +16,8 @@ pub(crate) enum TraceEvent {
 }
 
 fn ptrace(request: libc::c_uint, thread: i32, data: usize) -> io::Result<()> {
-    // SAFETY: none of the requests made here takes an address of ours: `addr` is null, `data` a number.
+    // SAFETY: none of the requests made here takes an address of ours: `addr` is null, `data` a
+    // number.
     let done = unsafe {
         libc::ptrace(request as _, thread, ptr::null_mut::<libc::c_void>(), data as *mut libc::c_void)
     };

@@ -20,8 +20,8 @@ pub(crate) fn wait(child: Child) -> io::Result<ChildUsage> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: both pointers are to live memory of their types; the child is ours and was not waited for yet, since it is
-    // taken by value and never polled.
+    // SAFETY: both pointers are to live memory of their types; the child is ours and was not waited
+    // for yet, since it is taken by value and never polled.
     let waited = unsafe { libc::wait4(pid, &mut status, 0, usage.as_mut_ptr()) };
     if waited != pid {
         return Err(io::Error::last_os_error());

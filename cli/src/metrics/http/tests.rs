@@ -3,7 +3,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::sync::atomic::AtomicBool;
 use std::thread::{JoinHandle, spawn};
 
-/// A server with these limits that answers with a body of this many bytes.
+/// A server with these limits, whose answer is the path and this many bytes.
 struct TestHttpServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -52,7 +52,7 @@ impl Drop for TestHttpServer {
     }
 }
 
-/// All that the server says until it closes.
+/// The response, until the server closes the connection.
 fn said(mut stream: TcpStream) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("a response");
@@ -81,7 +81,7 @@ fn what_is_none_is_refused_by_kind() {
     assert!(server.ask("DELETE / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
     let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(9000));
     assert!(server.ask(&long).starts_with("HTTP/1.1 431 "));
-    // It still serves.
+    // The server still answers.
     assert!(server.ask(GET).starts_with("HTTP/1.1 200 "));
 }
 
@@ -100,10 +100,10 @@ fn slow_clients_have_a_few_places_and_get_them_back() {
         ClientLimits { connections: 3, request_time: Duration::from_millis(300), ..ClientLimits::default() };
     let server = TestHttpServer::start(limits, 0);
     let slow: Vec<TcpStream> = (0..3).map(|_| server.connect()).collect();
-    // They are taken in order, so that this one is after them.
+    // Clients are accepted in order, so this one comes after the slow ones.
     assert!(said(server.connect()).starts_with("HTTP/1.1 503 "));
     slow.into_iter().for_each(|stream| assert!(said(stream).starts_with("HTTP/1.1 408 ")));
-    // A place is free when its thread has ended, of which a client is not told.
+    // A place becomes free when its thread ends, which a client cannot see.
     let deadline = Instant::now() + Duration::from_secs(20);
     while !server.ask(GET).starts_with("HTTP/1.1 200 ") {
         assert!(Instant::now() < deadline, "no place is free again");
@@ -121,7 +121,7 @@ fn a_client_that_does_not_read_is_given_up() {
     loop {
         let mut next = server.connect();
         let mut begin = [0; 12];
-        // One that is refused may find the connection closed before it has sent.
+        // A refused client may find the connection closed before it has sent its request.
         let _ = next.write_all(GET.as_bytes());
         if next.read_exact(&mut begin).is_ok() && &begin == b"HTTP/1.1 200" {
             break;

@@ -76,7 +76,7 @@ fn series_beyond_the_limit_are_one_that_says_other() {
     let (rows, folded) = queues(&mut tally, &[("0", 1), ("1", 2), ("2", 4), ("3", 8)]);
     assert_eq!(rows, [row("eth0 0", 1.0), row("eth0 1", 2.0), row("eth0 other", 12.0)]);
     assert_eq!(folded, [("linerate_rss_receive_packets", 2)]);
-    // Queue 0 is away: its place stays its own, and `other` does not shrink.
+    // Queue 0 is missing: its place stays reserved, and `other` does not shrink.
     let (rows, _) = queues(&mut tally, &[("1", 2), ("2", 5)]);
     assert_eq!(rows, [row("eth0 1", 2.0), row("eth0 other", 13.0)]);
     let (rows, _) = queues(&mut tally, &[("0", 3), ("3", 9)]);
@@ -96,7 +96,7 @@ fn a_place_that_is_free_for_long_goes_to_another_from_where_it_is() {
         queue("1", 100);
     }
     let row = |labels: &str, value| (labels.to_owned(), value);
-    // What it counted is in `other` already.
+    // The earlier packets of queue 1 are in `other` already.
     assert_eq!(queue("1", 103), [row("eth0 1", 3.0), row("eth0 other", 100.0)]);
 }
 
@@ -131,8 +131,8 @@ fn groups_are_bounded_too() {
 }
 
 proptest! {
-    /// Whatever comes, goes and begins anew, no series of a counter shrinks while it is there, and the sum of all of them is
-    /// what the sources grew by.
+    /// Whichever sources appear, disappear and restart: no series of a counter shrinks, and there
+    /// are never more series than allowed.
     #[test]
     fn counters_never_shrink(
         most in 1..4_usize,

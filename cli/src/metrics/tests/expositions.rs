@@ -1,4 +1,4 @@
-//! Whole expositions, of hosts of known faults.
+//! Whole expositions, of fixture hosts.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use linerate_host::recording::RecordedEntry;
 use linerate_host::{Host, HostRecording};
 use linerate_testkit::fixture::{Fixture, Node, fixture, many};
 
-/// A fixture's exposition after one reading, or after so many.
+/// A fixture's exposition after this many scrapes.
 fn exported(fixture: &Fixture, options: &ExporterOptions, scrapes: usize) -> Exposition {
     let mut recording = HostRecording::new();
     for (path, node) in fixture.trees()[0].followed().entries() {
@@ -86,7 +86,7 @@ fn a_big_host_has_a_series_a_queue_and_no_more_than_it_may() {
     };
     assert_eq!(queues(&all), 64);
     let few = exported(&host, &ExporterOptions { most_series: 10, ..ExporterOptions::default() }, 1);
-    // Ten, and one that stands for the others of each of four interfaces.
+    // Ten queues, and for each interface a series for its other queues.
     assert!((11..=14).contains(&queues(&few)), "{}", queues(&few));
     assert_eq!(value(&few, "linerate_folded_series", &["linerate_rss_receive_packets"]), Some(54.0));
     let sum = |exposition: &Exposition| -> f64 {

@@ -1,5 +1,5 @@
-//! What is shipped with the exporter: documentation, dashboard and rules name families that exist, and are what Prometheus
-//! understands.
+//! Files that are shipped with the exporter: the documentation, dashboards and rules name existing
+//! families, and Prometheus accepts them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(shipped(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// What the dashboards ask, with where they do.
+/// The queries of the dashboards, each after the title of its panel.
 fn queries() -> Vec<(String, String)> {
     let dashboard = |name: &str| -> Value { serde_json::from_str(&text(name)).expect("JSON") };
     let dashboards = ["share/grafana/linerate.json", "share/grafana/linerate-fleet.json"].map(dashboard);
@@ -32,7 +32,7 @@ fn queries() -> Vec<(String, String)> {
     found
 }
 
-/// Has promtool look at a file; false where it is not installed, which is said.
+/// Runs promtool on a file. Returns false, after printing SKIP, if it is not installed.
 fn promtool(test: &str, arguments: &[&str], file: &Path) -> bool {
     let Ok(output) = Command::new("promtool").args(arguments).arg(file).output() else {
         let _ = std::io::Write::write_all(
@@ -74,7 +74,7 @@ fn the_dashboard_asks_for_what_there_is_in_the_order_of_the_path() {
 
 #[test]
 fn prometheus_understands_the_dashboards_queries() {
-    // As rules, which promtool checks: with what Grafana puts in for its variables.
+    // The queries as rules, which promtool checks, with values for Grafana's variables.
     let mut file = String::from("groups:\n- name: dashboard\n  rules:\n");
     for (number, (_, query)) in queries().iter().enumerate() {
         let query = query.replace("$__rate_interval", "5m").replace("$top", "10");
@@ -122,7 +122,7 @@ fn the_rules_name_families_and_findings_that_exist_and_each_alert_is_tested() {
     assert_eq!(words_after(&file, " for: ").len(), alerts, "each alert waits");
 }
 
-/// The words that follow this, wherever it is.
+/// The word after each `label`.
 fn words_after<'t>(text: &'t str, label: &str) -> Vec<&'t str> {
     let rest = text.split(label).skip(1);
     rest.filter_map(|rest| rest.split(|letter: char| letter.is_whitespace() || letter == '}').next())

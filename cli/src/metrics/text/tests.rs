@@ -79,7 +79,7 @@ fn numbers_are_written_without_noise() {
     }
 }
 
-/// What a reader of the formats takes from a label's value.
+/// The value of a label, as a reader of the formats unescapes it.
 fn unescaped(text: &str) -> String {
     let mut letters = text.chars();
     let mut read = String::new();

@@ -12,7 +12,7 @@ fn buffer(state: &TopState, (width, height): (u16, u16), colour: bool) -> Buffer
     terminal.backend().buffer().clone()
 }
 
-/// The letters of a screen.
+/// The text of a screen.
 fn screen(state: &TopState, size: (u16, u16)) -> String {
     let buffer = buffer(state, size, true);
     let line = |y: u16| {

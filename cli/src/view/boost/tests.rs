@@ -99,7 +99,7 @@ fn events_have_a_line_each() {
     assert!(event(&lost).ends_with("  thread 813 of process 813 is gone: CPU 0's packets go to 814\n"));
 }
 
-/// Left by a process that was killed, with one copy missing.
+/// Copies whose supervisor was killed; one copy has ended.
 fn replicas() -> ReplicaSetState {
     let copy = |copy, processes: &[u32], restarts| CopyState {
         copy,

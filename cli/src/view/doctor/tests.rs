@@ -41,7 +41,7 @@ fn paths(name: &str) -> PacketPaths {
     diagnosed(name).result.paths
 }
 
-/// The drawn path alone.
+/// Only the drawing of the path.
 fn drawn(name: &str, width: usize) -> String {
     let envelope = diagnosed(name);
     let document = Document { sections: path_sections(&envelope.result.paths, false), ..Document::default() };

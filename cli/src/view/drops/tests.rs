@@ -24,7 +24,7 @@ fn entry(stage: PathStep, packets_in: u64, packets_out: u64) -> StageEntry {
     }
 }
 
-/// A thousand requests, of which a rule drops a hundred, and replies to the others.
+/// 1,000 requests, of which a rule drops 100, and replies to the others.
 pub(crate) fn accounting() -> PacketAccounting {
     let mut filter = entry(PathStep::Filter, 1_000, 900);
     filter.losses.push(StageLoss {

@@ -60,7 +60,7 @@ fn waits_are_the_verdict_where_no_sample_shows_them() {
 #[test]
 fn waits_come_first_where_they_take_much_time_and_not_where_they_take_little() {
     let mut document = envelope();
-    // What samples show is the work of waking up, under whose lock the others wait.
+    // Samples show the work of waking up. Other CPUs wait for its lock meanwhile.
     document.result.spots[0].id = "wake-ups".to_owned();
     let order = |document: &Envelope<FlameResult>| {
         let text = flame(document, false, WIDE);

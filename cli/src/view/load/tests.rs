@@ -80,7 +80,7 @@ fn unknown_overload_has_its_reason() {
 
 #[test]
 fn a_search_without_a_result_is_a_page_and_a_text_too() {
-    // No time, so nothing is sent.
+    // The budget is zero, so nothing is sent.
     let options = SearchOptions { budget: Duration::ZERO, ..SearchOptions::default() };
     let capacity = capacity::search_repeatedly(&mut *generator(), &options, 3).expect("a result");
     let report = SearchReport {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Two ends of a link.
+/// The addresses of a request: index 0 is the sender, index 1 the server.
 #[derive(Debug, Clone, Copy)]
 struct FrameEndpoints {
     ipv6: bool,
@@ -24,7 +24,7 @@ impl FrameEndpoints {
         }
     }
 
-    /// A frame made from scratch by a library that knows nothing of ours, checksums and all.
+    /// A frame with checksums that etherparse builds, independent of linerate's code.
     fn frame(self, payload: &[u8], hops: u8) -> Vec<u8> {
         let ethernet = PacketBuilder::ethernet2(self.macs[0], self.macs[1]);
         let vlan = |id: u16| VlanId::try_new(id).unwrap();
@@ -58,7 +58,8 @@ fn ends() -> impl Strategy<Value = FrameEndpoints> {
     )
 }
 
-/// A reply, in a frame's room.
+/// The reply that `FrameLayout` writes over the request in a UMEM frame; `None` for `payload`: an
+/// echo.
 fn reply(request: &[u8], payload: Option<&[u8]>) -> Option<Vec<u8>> {
     let layout = FrameLayout::parse(request)?;
     let mut room = request.to_vec();

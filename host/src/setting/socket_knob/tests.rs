@@ -53,7 +53,8 @@ fn write(setting: &Setting, value: &str) {
     setting.write(&Host::live(), &SettingValue::new(value)).expect("written");
 }
 
-/// Whether sockets can be copied and buffers forced; prints the reason if not.
+/// Whether sockets can be copied and, with `capable`, buffers forced; prints SKIP and the reason if
+/// not.
 fn may(test: &str, capable: bool) -> bool {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
     let buffer = setting(own(&socket), SocketKnob::ReceiveBuffer);
@@ -91,7 +92,7 @@ fn each_option_is_set_and_put_back_exactly() {
         assert_ne!(before, to);
         write(&setting, to);
         assert_eq!(read(&setting), to, "{setting}");
-        // It is the socket itself, without options of its own.
+        // The copy is the same socket, so its options are those of the original descriptor.
         assert_eq!(OptionValue::read(knob, &socket).expect("read").to_string(), to);
         write(&setting, &before);
         assert_eq!(read(&setting), before, "{setting}");
@@ -118,7 +119,7 @@ fn a_buffer_is_told_with_whether_it_was_asked_for() {
     assert!(read(&buffer).parse::<u32>().is_ok_and(|bytes| bytes > 2), "the kernel has a minimum");
     write(&buffer, &first);
     assert_eq!(read(&buffer), first);
-    // The send buffer's lock stays.
+    // The lock of the send buffer's size stays set (SO_BUF_LOCK).
     rustix::net::sockopt::set_socket_send_buffer_size(&socket, 50_000).expect("set");
     write(&buffer, "100000");
     write(&buffer, &first);
@@ -170,7 +171,7 @@ fn a_socket_outlives_one_of_its_holders_and_ends_with_the_last() {
     assert_eq!(read(&cpu), "0");
     write(&cpu, "none");
     second.end();
-    // Children of concurrent tests hold it between fork and exec.
+    // Children of concurrent tests hold the socket between fork and exec.
     let error =
         (0..1000).find_map(|_| cpu.write(&Host::live(), &SettingValue::new("0")).err()).expect("closed");
     assert!(error.is_gone() || error.is_denied(), "{error}");

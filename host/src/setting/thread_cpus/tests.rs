@@ -62,14 +62,14 @@ fn cpus_that_are_not_there_are_refused_or_left_out() {
     let child = Sleeper::start();
     let cpus = child.cpus();
     let before = cpus.read(&host).expect("read");
-    // Beyond 1024 bits, and beyond every kernel.
+    // Beyond 1,024 CPUs, and beyond the limit of every kernel.
     let error = cpus.write(&host, &SettingValue::new("9000")).expect_err("no such CPU");
     assert!(error.to_string().contains("cpuset"), "{error}");
     assert_eq!(cpus.read(&host).expect("read"), before);
     let first = CpuSet::from_list(before.as_str()).expect("a list").iter().next().expect("a CPU");
     match cpus.write(&host, &SettingValue::new(format!("{first},9000"))).expect_err("half of it") {
         SettingError::Partly { found, .. } => assert_eq!(found, first.to_string()),
-        // With a single CPU nothing changes.
+        // If only one CPU is allowed, nothing changes.
         error => assert!(matches!(error, SettingError::Ignored { .. }), "{error}"),
     }
 }

@@ -1,4 +1,4 @@
-//! What the rules find, and what they leave alone.
+//! Findings of the rules, and hosts without findings.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ fn counted(mut path: PacketPath, name: &str, received: u64, statistics: &[(&str,
     path
 }
 
-/// Ten seconds later, with these counts.
+/// The same host ten seconds later, with these counts.
 fn later(before: &PacketPath, received: u64, statistics: &[(&str, u64)]) -> PacketPath {
     let Known::Value(Some(driver)) = &before.link[0].driver else { unreachable!("it has one") };
     let mut path = counted(before.clone(), &driver.name.clone(), received, statistics);
@@ -158,7 +158,7 @@ fn one_queue_that_takes_much_and_cannot_be_more_is_medium_until_rps_is_set() {
 #[test]
 fn one_queue_is_nothing_for_one_cpu_nor_for_software_nor_for_what_is_down() {
     assert!(none(&queues::SINGLE, &HostView::once(&path(1, 1, combined(1, 8)))));
-    // As igb with virtual functions: all channels that it offers are set.
+    // Like igb with virtual functions: all channels that it offers are in use.
     assert!(none(&queues::SINGLE, &HostView::once(&path(8, 1, combined(2, 2)))));
     let mut veth = path(8, 1, combined(1, 8));
     veth.link[0].device = Known::Value(DeviceKind::Software);

@@ -1,4 +1,5 @@
-//! In a real lab: the receiver's kernel reports the values that each step sets.
+//! The ladder's testbed in a real lab. The receiver's kernel reports the values that each step
+//! sets.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::ladder::config::{LadderConfig, RunTiming};
 use crate::ladder::step::STEPS;
 
 fn skip(test: &str, why: &str) {
-    // Past the test runner's capture, so that a skip is always seen.
+    // Bypasses the output capture of the test runner, so that skips are always visible.
     let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
@@ -30,8 +31,8 @@ fn testbed<'a>(test: &str, config: &'a LadderConfig) -> Option<LabTestbed<'a>> {
     }
 }
 
-/// A program that another test starts at the same time has copies of this process's sockets until its exec, including the
-/// server's port.
+/// Repeats the switch while the port is in use: a program that another test starts at the same time
+/// has copies of this process's sockets, including the server's, until its exec.
 fn switch(testbed: &mut LabTestbed<'_>, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
     loop {

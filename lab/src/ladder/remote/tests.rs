@@ -1,4 +1,5 @@
-//! Both sides without a network: a shell in place of ssh, or a pair of sockets in place of the connection.
+//! Both sides of the remote protocol without a network: a shell replaces ssh, or a pair of sockets
+//! replaces the connection.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +26,7 @@ pub(crate) struct FakeGenerator {
 }
 
 impl FakeGenerator {
-    /// The rate varies by the share `noise`.
+    /// The rate varies by `noise`, a fraction of `answered_per_second`.
     pub(crate) fn answering(answered_per_second: f64, noise: f64) -> Self {
         FakeGenerator { answered_per_second, noise, slots: 0 }
     }
@@ -89,7 +90,8 @@ impl Generator for FakeGenerator {
     }
 }
 
-/// In place of ssh: runs the last argument here, which is for the other host's shell.
+/// Replaces ssh: runs the last argument, which is the command line for the other host, in a local
+/// shell.
 const HERE: [&str; 4] = ["sh", "-c", "for line; do :; done; eval \"$line\"", "ssh"];
 
 fn options(ssh: &[&str], program: &str) -> RemoteOptions {
@@ -105,7 +107,7 @@ fn options(ssh: &[&str], program: &str) -> RemoteOptions {
     }
 }
 
-/// A script in place of linerate.
+/// Writes a shell script that replaces the program linerate. Returns its path.
 fn program(directory: &Path, script: &str) -> String {
     let path = directory.join("linerate it's");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
@@ -167,7 +169,8 @@ fn each_host_that_does_not_start_is_named_with_its_reason() {
 #[test]
 fn a_generator_that_ends_in_a_slot_is_named_and_no_other_slot_is_run() {
     let directory = tempfile::tempdir().expect("a directory");
-    // Greets as login shells do, answers a few questions, and ends with the first slot.
+    // The script prints a greeting like a login shell, reports that it is ready, ignores pings, and
+    // ends at the first slot.
     let script = format!(
         "echo Welcome; {}; while read -r line; do case \"$line\" in *slot*) echo 'linerate: gone' >&2; exit 3;; esac; done",
         ready("0.0.1", super::protocol::SCHEMA)
@@ -185,7 +188,7 @@ fn a_generator_that_ends_in_a_slot_is_named_and_no_other_slot_is_run() {
     assert!(error.contains("nothing was sent: gone"), "{error}");
 }
 
-/// The remote side at one end of a pair of sockets, and a test at the other.
+/// Runs the remote side at one end of a pair of sockets, and `test` at the other end.
 fn with_server(
     test: impl FnOnce(&mut UnixStream, &mut dyn FnMut() -> RemoteAnswer),
 ) -> (std::io::Result<()>, bool) {
@@ -223,7 +226,7 @@ fn the_remote_side_runs_slots_and_answers_pings_until_its_input_ends() {
         say(near, &RemoteOrder::Ping { number: 4 });
         assert!(matches!(answer(), RemoteAnswer::Pong { number: 4, realtime_ns } if realtime_ns > 0));
         let slot = LoadSlot::rate(500.0, Duration::from_millis(100));
-        // A start that is days away is ignored: the clock was set.
+        // The remote side ignores a start time in the far future, because then a clock was set.
         for begin in [super::clock::realtime_ns(), u64::MAX] {
             say(near, &RemoteOrder::Slot(SlotOrder::new(9, &slot, 2, begin)));
             assert!(matches!(answer(), RemoteAnswer::Interval { slot: 9, .. }));

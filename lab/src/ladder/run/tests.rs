@@ -16,7 +16,7 @@ struct FakeTestbed {
     /// The sample, counted from 1, in which no rate holds; 0 for none.
     hiccup_at: u32,
     budgets: Vec<Duration>,
-    /// How many samples are taken before the generator is gone.
+    /// The number of samples before the generator is lost.
     lost_after: u32,
 }
 
@@ -229,7 +229,8 @@ fn a_cancelled_run_reports_its_steps() {
 #[test]
 fn a_step_whose_generator_is_lost_keeps_its_samples_and_ends_the_run() {
     let mut fake = FakeTestbed::new(by_sharing);
-    // Four of the baseline, then previous, candidate, candidate.
+    // Four samples of the baseline, then one of the previous configuration and two of the
+    // candidate.
     fake.lost_after = 7;
     let outcome = run_fake(&mut fake, &["reuseport", "pin-threads"], KeepPolicy::KeepAll);
     assert_eq!(outcome.report.steps.len(), 2);

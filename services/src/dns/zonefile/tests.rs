@@ -1,4 +1,4 @@
-//! Texts of zones, and what becomes of them.
+//! Zone files and the records or errors that they result in.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn refused(rest: &str) -> String {
     }
 }
 
-/// Records as `owner ttl type data`, without the SOA of the head.
+/// Records as `owner type ttl data`, with the data in hexadecimal, without the SOA of the head.
 fn records(rest: &str) -> Vec<String> {
     let (text, mut all) = (format!("{HEAD}{rest}"), Vec::new());
     let read = read("example.test", ZoneText::Here(&text), &mut |record| {
@@ -81,7 +81,7 @@ fn the_origin_stands_in_data_and_can_be_escaped() {
     assert_eq!(records("a IN MX 1 @"), records("a MX 1 example.test."));
     assert_eq!(records("a IN CNAME \\@"), records("a IN CNAME \\064.example.test."));
     assert_eq!(records("$ORIGIN b\n@ IN CNAME @"), records("b IN CNAME b"));
-    // A text is not a name.
+    // In a TXT record, `@` is text, not a name.
     assert_eq!(records("a IN TXT @"), ["a.example.test. TXT 60 0140"]);
 }
 
@@ -123,7 +123,8 @@ fn lines_may_go_on_in_parentheses_and_begin_with_the_owner_before() {
 #[test]
 fn data_given_as_bytes_is_that_of_its_type() {
     let why = "its data cannot be that of the type";
-    // Nothing at all, a name that goes on, a pointer, one byte more than the name, and a SOA without its numbers.
+    // Empty data, a missing or unterminated name, a compression pointer, a byte after the name, and
+    // data of a wrong length. Below: a SOA without its numbers.
     for data in [
         "CNAME \\# 0",
         "NS \\# 0",

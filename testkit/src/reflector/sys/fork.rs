@@ -13,7 +13,8 @@ pub(crate) fn fork() -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("a process of several threads is not forked"));
     }
-    // SAFETY: the process has one thread, this one, so that no lock or memory is in another's hands when the child begins.
+    // SAFETY: the process has only this thread, so no other thread holds a lock or changes memory
+    // when the child begins.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         child => Ok(Pid::from_raw(child)),

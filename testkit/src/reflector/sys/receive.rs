@@ -39,7 +39,8 @@ impl ReflectorReceiveBatch {
     pub(crate) fn new(count: usize) -> Self {
         // SAFETY: sockaddr_storage consists of integers, for which zeroes are valid.
         let nobody: libc::sockaddr_storage = unsafe { zeroed() };
-        // SAFETY: mmsghdr consists of integers and pointers, for which zeroes are valid: no name, no buffers.
+        // SAFETY: mmsghdr consists of integers and pointers, for which zeroes are valid: no name,
+        // no buffers.
         let empty: libc::mmsghdr = unsafe { zeroed() };
         ReflectorReceiveBatch {
             buffers: vec![0; count * BUFFER_BYTES].into_boxed_slice(),
@@ -68,9 +69,9 @@ impl ReflectorReceiveBatch {
             header.msg_control = control.0.as_mut_ptr().cast::<c_void>();
             header.msg_controllen = control.0.len() as _;
         }
-        // SAFETY: every header points to one vector with its own buffer, to its own source and to its own control
-        // area, with their true lengths; all are owned by `self` and borrowed mutably for the call. No timeout is
-        // passed.
+        // SAFETY: every header points to one vector with its own buffer, to its own source and to
+        // its own control area, with their true lengths; all are owned by `self` and borrowed
+        // mutably for the call. No timeout is passed.
         let count = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -108,9 +109,10 @@ fn address(source: &libc::sockaddr_storage, length: libc::socklen_t) -> SockAddr
 
 /// The SCM_TIMESTAMPNS of a message that recvmmsg filled in.
 fn receive_stamp(header: &libc::msghdr) -> Option<u64> {
-    // SAFETY: only called on headers of a `ReflectorReceiveBatch` after recvmmsg, so that control pointer and length
-    // describe the part of a live, aligned `ReflectorControl` that the kernel wrote; the CMSG macros stay within that
-    // length, and the data is read unaligned after its length was checked.
+    // SAFETY: only called on headers of a `ReflectorReceiveBatch` after recvmmsg, so that control
+    // pointer and length describe the part of a live, aligned `ReflectorControl` that the kernel
+    // wrote; the CMSG macros stay within that length, and the data is read unaligned after its
+    // length was checked.
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(header);
         while !control.is_null() {

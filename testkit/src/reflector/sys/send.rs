@@ -17,7 +17,8 @@ pub(crate) struct ReflectorSendBatch {
 impl ReflectorSendBatch {
     /// For `count` replies per call.
     pub(crate) fn new(count: usize) -> Self {
-        // SAFETY: mmsghdr consists of integers and pointers, for which zeroes are valid: no name, no buffers.
+        // SAFETY: mmsghdr consists of integers and pointers, for which zeroes are valid: no name,
+        // no buffers.
         let empty: libc::mmsghdr = unsafe { zeroed() };
         ReflectorSendBatch {
             vectors: vec![libc::iovec { iov_base: null_mut(), iov_len: 0 }; count].into_boxed_slice(),
@@ -42,9 +43,10 @@ impl ReflectorSendBatch {
             message.msg_hdr.msg_namelen = to.len();
             count += 1;
         }
-        // SAFETY: the first `count` headers were pointed above at a vector of `self` and through it at the bytes of a
-        // reply, and at its address; replies and addresses live for 'a, which outlives the call. The kernel only reads
-        // them, so that the lost constness does no harm, and keeps no pointer.
+        // SAFETY: the first `count` headers were pointed above at a vector of `self` and through it
+        // at the bytes of a reply, and at its address; replies and addresses live for 'a, which
+        // outlives the call. The kernel only reads them, so that the lost constness does no harm,
+        // and keeps no pointer.
         let sent = unsafe {
             libc::sendmmsg(socket.as_raw_fd(), self.messages.as_mut_ptr(), count, libc::MSG_NOSIGNAL)
         };

@@ -51,7 +51,8 @@ fn a_reason_of_several_stages_is_met_where_the_packet_fell() {
     assert_eq!(met(Some("XDP"), Some("do_xdp_generic")), ("xdp-drop", PathStep::Ingress));
     assert_eq!(met(Some("XDP"), Some("veth_xdp_rcv_skb")), ("xdp-drop", PathStep::Xdp));
     assert_eq!(met(Some("PKT_TOO_SMALL"), Some("ip_rcv_core.isra.0")), ("bad-length", PathStep::Route));
-    // A function with others inlined does not move the reasons of a single stage.
+    // A reason of a single stage keeps its stage, even if the function was inlined into another
+    // one.
     assert_eq!(met(Some("CPU_BACKLOG"), Some("nf_hook_slow")), ("backlog-full", PathStep::Softirq));
 }
 

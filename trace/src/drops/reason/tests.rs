@@ -57,7 +57,7 @@ fn a_kernel_without_reasons_has_none() {
 #[test]
 fn those_of_the_running_kernel_are_found() {
     let Ok(bytes) = std::fs::read("/sys/kernel/btf/vmlinux") else { return };
-    // The tracepoint has them since the enum exists, Linux 5.17.
+    // The tracepoint has reasons since Linux 5.17, like the enum.
     let Some(names) = names(&bytes) else { return };
     let all: Vec<&str> = names.values().map(String::as_str).collect();
     assert!(all.contains(&"NOT_SPECIFIED") && all.contains(&"NO_SOCKET") && names.len() > 10, "{all:?}");

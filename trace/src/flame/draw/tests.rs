@@ -1,4 +1,4 @@
-//! Pictures of fixture profiles.
+//! Drawings of fixture profiles.
 
 use super::*;
 use crate::flame::fixture::profile;

@@ -187,7 +187,7 @@ fn softirqs_of_a_system_call_are_cut_where_they_begin() {
 #[test]
 fn what_does_not_fit_is_counted() {
     let asked = ProfileOptions { frequency_hz: 5000, ..ProfileOptions::all(Duration::from_millis(300)) };
-    // A page has room for few samples, and nobody drains it.
+    // A page has room for few samples, and is not read for 100 ms.
     let idle = || {
         std::thread::sleep(Duration::from_millis(100));
         false
@@ -243,6 +243,6 @@ fn a_halted_cpu_is_idle_for_what_is_missing() {
     assert!(profile.stacks.is_sorted_by_key(|stack| std::cmp::Reverse(stack.samples)));
     let saved = serde_json::to_string(&profile).unwrap();
     assert_eq!(serde_json::from_str::<StackProfile>(&saved).unwrap(), profile);
-    // More than requested, as at a higher clock, stay as they are.
+    // More samples than requested, as at a higher clock rate, are kept.
     assert_eq!(halted(profile.cpus.clone(), &mut Vec::new(), 90.0), profile.cpus);
 }

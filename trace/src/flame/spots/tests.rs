@@ -73,7 +73,7 @@ fn a_lock_is_that_of_the_nearest_caller() {
         assert_eq!(spot(&RECEIVING, "ep_poll_callback"), is("wake-up-lock"));
         assert_eq!(spot(&RECEIVING, "__slab_free"), is("memory-lock"));
         assert_eq!(spot(&["net_rx_action"], "somewhere"), is("other-lock"));
-        // A generic packet.
+        // Outside the packet path, a generic lock is no spot.
         assert_eq!(spot(&["ksys_write"], "somewhere"), None);
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 const RUNNING: &str = "running\n";
 const WAIT4: &str = "61 0xffffffff 0x0";
 
-/// A host on whose port 53 somebody listens.
+/// A host with a service on port 53.
 struct Tree {
     recording: HostRecording,
     sockets: BTreeMap<&'static str, Vec<String>>,
@@ -34,7 +34,7 @@ impl Tree {
         self.recording.insert(path, RecordedEntry::Link(target.to_owned()));
     }
 
-    /// A socket whose cookie is its inode less 600, held under the descriptor of its inode less 700 by all of these.
+    /// Adds a socket with the cookie `inode - 600`. Each holder has it as descriptor `inode - 700`.
     fn socket(mut self, list: &'static str, local: &str, inode: u64, holders: &[u32]) -> Self {
         let cookie = inode - 600;
         let socket = format!(r#"{{"local": "{local}", "inode": {inode}, "cookie": {cookie}}}"#);
@@ -51,7 +51,7 @@ impl Tree {
         self
     }
 
-    /// A process of one program, with a thread for each of these calls.
+    /// Adds a process with one thread per system call in `calls`.
     fn process(mut self, (pid, parent): (u32, u32), name: &str, calls: &[&str]) -> Self {
         let zeros = "0 ".repeat(15);
         let stat = |tid: u32| {
@@ -101,7 +101,8 @@ impl Tree {
         ObservedServer::observe(&self.host(), wanted, look, &|| false).map(|(server, _)| server)
     }
 
-    /// Who reads what where these datagrams were seen.
+    /// The threads that read sockets, with the cookies and the evidence, after these datagrams were
+    /// seen.
     fn readers(self, delivery: &[DeliveryCount]) -> Vec<(u32, Vec<u64>, ReaderEvidence)> {
         let host = self.host();
         let found = find(&host, &port(53), &ProcessTable::observe(&host)).expect("a server");
@@ -148,7 +149,7 @@ fn pids(server: &ObservedServer) -> Vec<(u32, bool)> {
     server.processes.iter().map(|process| (process.pid, process.reads)).collect()
 }
 
-/// A master that made a socket for each of two workers, which epoll theirs.
+/// A master that made two sockets, and two workers that each wait for one of them with epoll.
 fn prefork() -> Tree {
     Tree::new()
         .process((50, 1), "nsd", &[WAIT4])
@@ -318,7 +319,7 @@ fn a_thread_that_came_while_it_was_looked_at_is_counted() {
         .socket("udp4", "10.0.0.1:53", 704, &[50])
         .epoll(50, 9, &[703])
         .epoll(50, 10, &[704]);
-    // As it was when the processes were listed, before the second was made.
+    // The process as it was listed, before its second thread was made.
     let zeros = "0 ".repeat(15);
     tree.file(
         "/proc/50/stat",
@@ -365,7 +366,7 @@ fn a_listener_of_another_on_the_port_of_a_udp_server_is_left_alone() {
 
 #[test]
 fn a_socket_whose_worker_died_has_no_reader() {
-    // 61 is gone, and 60 was seen at its own.
+    // Worker 61 is gone, and worker 60 was seen at its own socket.
     for call in ["232 0x9 0x7f00", "45 0x3 0x7f00"] {
         let tree = Tree::new()
             .process((50, 1), "nsd", &[WAIT4])

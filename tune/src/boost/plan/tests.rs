@@ -151,7 +151,7 @@ fn chrony_is_one_socket_and_one_thread() {
     assert!(plan.advice[0].what.starts_with("One thread reads one socket"));
 }
 
-/// Datagrams of the first group's sockets: cookie, CPU of arrival, CPU of the reader, number.
+/// Datagrams of the first group's sockets: cookie, CPU of arrival, CPU of the reader, and number.
 fn set_delivery(server: &mut ObservedServer, seen: &[(u64, u32, u32, u64)]) {
     let read = seen.iter().map(|(cookie, from, on, packets)| DeliveryCount {
         cookie: *cookie,
@@ -206,21 +206,21 @@ fn a_plan_that_cannot_help_is_refused_with_its_reason() {
             &BoostChoice::default(),
         )
     };
-    // All arrive on CPU 0, and the scheduler has both threads there most of the time.
+    // All datagrams arrive on CPU 0, and the scheduler runs both threads there most of the time.
     let plan = of(&[(100, 0, 0, 430), (100, 0, 1, 70), (101, 0, 0, 430), (101, 0, 1, 70)]);
     assert!(plan.plan.changes.is_empty() && plan.places.is_empty(), "{plan:#?}");
-    // Each is read where it arrives.
+    // Nearly all datagrams are read on the CPU of arrival.
     let plan = of(&[(100, 0, 0, 500), (101, 1, 1, 495), (101, 1, 0, 5)]);
     assert!(plan.plan.changes.is_empty(), "{plan:#?}");
     assert!(plan.refusals[0].why.contains("that changes nothing"), "{:?}", plan.refusals);
-    // Where it helps it is made.
+    // A plan that helps is made.
     let plan = of(&[(100, 0, 0, 250), (100, 1, 0, 250), (101, 0, 1, 250), (101, 1, 1, 250)]);
     assert_eq!((pins(&plan).len(), tables(&plan).len()), (2, 1));
 }
 
 #[test]
 fn a_plan_that_makes_landing_worse_is_refused() {
-    // Two receiving CPUs and four readers: each would get half of a CPU's packets from elsewhere.
+    // Two CPUs receive for four readers, so half of each CPU's packets would be read elsewhere.
     let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 4, "0-3");
     set_delivery(&mut server, &[(100, 0, 0, 400), (101, 1, 1, 400), (102, 0, 0, 400), (103, 1, 2, 200)]);
     let machine = BoostSampleMachine { vectors: vec![0, 1], ..BoostSampleMachine::of(4) };
@@ -230,7 +230,8 @@ fn a_plan_that_makes_landing_worse_is_refused() {
     assert!(why.contains("86 % of its datagrams") && why.contains("50 % would be: that is worse"), "{why}");
 }
 
-/// FreeRADIUS got a larger buffer, which was undone because the scheduler had moved its thread.
+/// FreeRADIUS once got a larger buffer, which was undone because the scheduler had moved its
+/// thread.
 #[test]
 fn a_larger_buffer_is_not_judged_by_where_datagrams_are_read() {
     let before_and_after = [[750, 250], [250, 750]].map(|[there, elsewhere]| {
@@ -326,7 +327,7 @@ fn a_socket_without_a_reader_is_given_nothing() {
 fn a_socket_that_a_worker_inherited_and_does_not_read_is_given_nothing() {
     let mut server = nsd(2, "0-1");
     server.readers.remove(0);
-    // It holds those of the one that died, and was seen to read its own.
+    // The worker also holds the dead worker's sockets, and was seen to read only its own.
     server.readers[0].sockets = vec![100, 101, 200, 201];
     server.readers[0].guessed = vec![100, 200];
     let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());

@@ -6,7 +6,8 @@ use super::*;
 use crate::persist::{DOCUMENT_FILE, FileContent};
 use crate::persist::{InitSystem, PersistFiles, PersistTarget, SettingContext};
 
-/// A host with a NIC of two queues at a place, of this name; its interrupts from this number on.
+/// A host with a NIC of two queues, with this name, at this place of the device tree, and with
+/// interrupts from `first_irq` on.
 fn recording(name: &str, place: &str, first_irq: u32) -> HostRecording {
     let mut recording = HostRecording::new();
     let mut file = |path: String, content: &str| {
@@ -53,7 +54,7 @@ fn conntrack() -> Setting {
     Setting::sysctl("net.netfilter.nf_conntrack_max")
 }
 
-/// The document of a tune of that host.
+/// The document of a tune on the host with `eth0`.
 fn document() -> PersistedSettings {
     let host = Host::rehearsal(recording("eth0", PLACE, 100));
     let settings = [

@@ -1,4 +1,4 @@
-//! Files are written and removed by a child that is killed at each of its calls in turn.
+//! Files are written and removed by a child that is killed at each of its system calls in turn.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const CHILD: &str = "LINERATE_TEST_PERSIST";
 
-/// The child of the test below: does what it is told, and is killed on the way.
+/// The child of the tests below: runs the command in [`CHILD`], and is killed on the way.
 #[test]
 fn in_a_child() {
     let Ok(told) = std::env::var(CHILD) else { return };
@@ -20,7 +20,8 @@ fn in_a_child() {
     }
 }
 
-/// Runs the child until it is killed at the call of this number; whether it came to its end.
+/// Runs the child and kills it at this system call. Returns whether it finished; `None` without
+/// strace.
 fn killed_at(call: u32, what: &str, root: &Root) -> Option<bool> {
     let changing = "mkdir,mkdirat,fchmod,fsync,fdatasync,renameat,renameat2,symlinkat,linkat,unlink,unlinkat,write,pwrite64,ftruncate";
     let inject = format!("inject={changing}:signal=KILL:when={call}");
@@ -35,7 +36,7 @@ fn killed_at(call: u32, what: &str, root: &Root) -> Option<bool> {
     Some(output.status.success())
 }
 
-/// Kills at each call in turn, and looks at what is left.
+/// Kills the child at each system call in turn, and checks the result with `look`.
 fn kill_everywhere(test: &str, what: &str, prepare: impl Fn(&Root), look: impl Fn(&Root)) {
     for call in 1.. {
         let root = Root::new();
@@ -55,7 +56,7 @@ fn kill_everywhere(test: &str, what: &str, prepare: impl Fn(&Root), look: impl F
 #[test]
 fn killed_at_any_call_of_writing_all_of_it_is_removed() {
     let before = |root: &Root| {
-        // Paths differ from root to root.
+        // Relative paths, because each root has another path.
         let bare = root
             .tree()
             .into_iter()

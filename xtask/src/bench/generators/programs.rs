@@ -48,8 +48,8 @@ impl ContenderRun for SenderProgram {
 impl SenderProgram {
     /// Ends the program and its forks, because forks of trafgen outlive it.
     fn end(&mut self) -> anyhow::Result<()> {
-        // Only until the program has been waited for, because its number may belong to another
-        // process afterwards.
+        // The group gets signals only until the program has been waited for, because its number may
+        // belong to another process afterwards.
         let Some(group) = self.group.take() else { return Ok(()) };
         // SIGINT lets the program clean up.
         kill_process_group(group, Signal::INT).context("ending it")?;

@@ -11,11 +11,11 @@ use crate::bench::placement::{pin_napi_threads, set_device, steer_by_rps};
 pub(super) enum SoftirqPlacement {
     /// RPS brings packets to the server's CPU: softirqs and server share it
     SameCpu,
-    /// On another CPU than the server's
+    /// Softirqs on another CPU than the server's
     Away,
-    /// By a NAPI thread on the server's CPU
+    /// A NAPI thread on the server's CPU
     Threaded,
-    /// By the server, which polls the device; interrupts are deferred
+    /// The server polls the device, and interrupts are deferred
     Deferred,
 }
 

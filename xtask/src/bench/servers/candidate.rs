@@ -56,8 +56,8 @@ pub(super) const XDP_TX: &str = "xdp-tx";
 pub(super) const DNS_XDP: &str = "dns-xdp";
 pub(super) const NSD: &str = "nsd";
 
-/// The servers in the order of their turns. Comparisons gain if compared servers are neighbours
-/// here.
+/// The servers in the order of their turns. Compared servers are neighbours, so that their turns
+/// are close in time.
 pub(super) fn all() -> Vec<ServerCandidate> {
     use CandidateProgram::{Here, Knot, Nsd, Reflector};
     let echo = |name, program| ServerCandidate { name, protocol: ServerProtocol::Echo, program };

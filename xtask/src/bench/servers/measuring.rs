@@ -49,15 +49,15 @@ pub(super) struct TurnSample {
     pub(super) generator_bound: bool,
     /// Whether the search ended before a rate was confirmed.
     pub(super) unconfirmed: bool,
-    /// How many times that was offered in the end.
+    /// Load that was really offered under overload, as a multiple of the capacity.
     pub(super) overload_factor: f64,
-    /// Answers per second then, as a share of capacity.
+    /// Answers per second under that load, as a share of the capacity.
     pub(super) goodput_ratio: f64,
-    /// Cycles of the whole machine a transaction, the generator's included.
+    /// Cycles of the whole machine per transaction, including the generator's.
     pub(super) cycles_per_transaction: Known<f64>,
-    /// Instructions, the same.
+    /// Instructions of the whole machine per transaction, including the generator's.
     pub(super) instructions_per_transaction: Known<f64>,
-    /// CPU time of the server's processes a transaction, ns.
+    /// CPU time of the server's processes per transaction, ns.
     pub(super) cpu_ns_per_transaction: Known<f64>,
 }
 
@@ -160,8 +160,8 @@ impl TurnMethod {
         })
     }
 
-    // The offered multiple of the capacity, and the share of the capacity that was answered. The first part does not count,
-    // because the server answers from full buffers then.
+    // The offered multiple of the capacity, and the share of the capacity that was answered. The
+    // first part does not count, because the server answers from full buffers then.
     fn overload(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<(f64, f64)> {
         let mode = PacingMode::Rate { per_second: capacity * OVERLOAD };
         generator.run(&LoadSlot { drain: Duration::from_millis(1), ..LoadSlot::new(mode, self.longer()) })?;

@@ -8,15 +8,16 @@ use serde::Serialize;
 use crate::bench::placement::{pin_napi_threads, set_device, steer_by_rps};
 use crate::machine;
 
-/// A veth pair has no interrupts: packets are received on the CPU that sent them, unless they are steered.
+/// A veth pair has no interrupts: packets are received on the CPU that sent them, unless they are
+/// steered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ReceivePlacement {
-    /// RPS takes packets to the servers' CPUs. XDP programs run before that, on the generator's CPU
+    /// RPS moves packets to the servers' CPUs; XDP programs run before that, on the generator's CPU
     Rps,
-    /// A thread polls the interface on the servers' CPUs (threaded NAPI): XDP programs and the stack alike
+    /// A NAPI thread on the servers' CPUs polls the interface, for XDP programs and the stack
     Threaded,
-    /// All on the generator's CPU
+    /// All packets on the generator's CPU
     Sent,
 }
 

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// Each answers several clients what they asked.
+    /// Each server returns the requests of several clients.
     #[test]
     fn all_are_echoes() {
         let all: [(&str, Serve); 4] = [
@@ -152,7 +152,7 @@ mod tests {
             });
             for length in [0, 1, 100, 1400] {
                 for (client, byte) in clients.iter().zip(1..) {
-                    // Several at once, of which GRO may make one.
+                    // Several at once, which GRO may merge.
                     for _ in 0..4 {
                         client.send(&vec![byte; length]).unwrap();
                     }

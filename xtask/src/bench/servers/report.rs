@@ -41,7 +41,7 @@ pub(super) struct PlacementReport {
 struct ServerLine {
     name: &'static str,
     how: String,
-    /// Why it is missing, or missing in some turns.
+    /// The reason why the server is missing, in all turns or in some.
     not_here: Option<String>,
     capacity_per_second: Option<ConfidenceInterval>,
     generator_bound: bool,

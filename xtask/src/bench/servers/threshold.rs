@@ -14,7 +14,7 @@ enum ServerThreshold {
     Times { who: &'static str, than: &'static str, at_least: f64 },
     /// The two servers have the same capacity: the interval of the ratio includes 1.
     Level { who: &'static str, than: &'static str },
-    /// The least goodput at five times the capacity, as a share of it.
+    /// The least goodput at five times the capacity, as a share of the capacity.
     Goodput { who: &'static str, at_least: f64 },
     /// A ratio without a threshold.
     Told { who: &'static str, than: &'static str },

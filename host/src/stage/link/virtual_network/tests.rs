@@ -77,7 +77,7 @@ fn a_saturated_machine_is_found_and_an_idle_one_is_not() {
     let found = findings(&host.first, Some(&idle));
     let ids: Vec<_> = found.iter().map(|(id, severity, _)| (id.as_str(), *severity)).collect();
     assert_eq!(ids, [("link.vf-unused", Severity::Low), ("link.tap-single-queue", Severity::Note)]);
-    // One reading: 400 drops of 9 million packets are a peak of some time.
+    // With one reading, 400 drops of 9 million packets may be a short peak in the past.
     assert!(!findings(&host.first, None).iter().any(|(id, ..)| id == "link.tap-drops"));
 }
 

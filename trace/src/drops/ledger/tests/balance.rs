@@ -34,7 +34,7 @@ const OUT: Way = &[
     &[("QDISC_DROP", "__dev_queue_xmit"), ("FQ_FLOW_LIMIT", "__dev_queue_xmit")],
 ];
 
-/// Number of losses at each place.
+/// Numbers of losses at each place.
 fn losses(way: Way) -> impl Strategy<Value = Vec<Vec<u64>>> {
     let of_leg = |leg: &&'static [_]| {
         prop::collection::vec(prop_oneof![3 => Just(0), 1 => 1_u64..1_000_000], leg.len())
@@ -42,7 +42,7 @@ fn losses(way: Way) -> impl Strategy<Value = Vec<Vec<u64>>> {
     way.iter().map(of_leg).collect::<Vec<_>>()
 }
 
-/// The rest after each leg, and the losses as they are seen.
+/// The packets that remain after each leg, and the losses as the tracepoint sees them.
 fn travel(
     way: Way,
     direction: PacketDirection,
@@ -83,7 +83,7 @@ fn run() -> impl Strategy<Value = Run> {
             evidence.grown = vec![
                 grown("eth0", "rx_missed_errors", CounterUse::DeviceLost, hardware),
                 grown("conntrack", "drop", CounterUse::Other, conntrack),
-                // The same packets a second time.
+                // Counts the same packets again.
                 grown("host", "Udp.RcvbufErrors", CounterUse::Other, of_in[2][5]),
                 grown("eth0", "rx_queue_0_xdp_drops", CounterUse::XdpDropped, of_in[0][0]),
             ];
@@ -143,7 +143,7 @@ proptest! {
         evidence.grown.retain(|grown| grown.kind == CounterUse::DeviceLost);
         let ledger = PacketAccounting::make(&evidence);
         adds_up(&ledger)?;
-        // A driver's counter may replace it, or a failed call.
+        // The counter of a driver or of a failed call may replace the removed loss.
         prop_assert!(ledger.lost() + ledger.requests.unaccounted() + ledger.replies.unaccounted() == run.lost);
         // After the qdisc only the generator counts, so these are lost on the wire.
         let behind = ["QDISC_DROP", "FQ_FLOW_LIMIT"].map(Some).contains(&forgotten.reason.as_deref());

@@ -20,7 +20,7 @@ fn hiding(hidden: u64, points: u64) -> PacketEvidence {
 
 #[test]
 fn what_a_socket_drops_unseen_is_known_by_its_own_count() {
-    // Some of them, and all.
+    // 30 of the 40 drops are unseen, then all of them.
     for (hidden, points) in [(30, 30), (40, 40)] {
         let ledger = PacketAccounting::make(&hiding(hidden, points));
         let (step, loss) = only(&ledger);
@@ -68,7 +68,7 @@ fn a_gap_that_no_socket_accounts_for_stays_one() {
 
 #[test]
 fn what_was_read_has_been_delivered() {
-    // Forty were hidden, of which five can have waited from before.
+    // Forty packets were hidden, of which five may have waited since before.
     let mut evidence = evidence([60, 60, 100], [100; 2]);
     evidence.waited.sockets_bytes = Some(5 * 512);
     evidence.generator = Some(said(95, 95));
@@ -78,7 +78,7 @@ fn what_was_read_has_been_delivered() {
     assert_eq!(ledger.requests.entry(PathStep::Application).map(|entry| entry.waiting), Some(-5));
     assert_eq!(ledger.requests.unaccounted(), 0, "{ledger:#?}");
     assert!(ledger.notes[0].starts_with("35 packets were read"), "{:?}", ledger.notes);
-    // The number waiting is unknown: it may be all of them.
+    // The number of waiting packets is unknown, so all forty may have waited.
     evidence.waited.sockets_bytes = None;
     assert_eq!(
         PacketAccounting::make(&evidence).requests.entry(PathStep::Socket).unwrap().packets_out,
