@@ -88,7 +88,7 @@ fn programs_that_read_sysctls_at_boot_set_all_of_them() {
         on_receiver(&lab, || {
             for ((setting, to), before) in settings.iter().zip(&before) {
                 assert_eq!(setting.read(&host).expect("read"), *to, "{setting} by {reader}");
-                setting.write(&host, before).expect("put back");
+                setting.write(&host, before).expect("restored");
             }
         });
     }

@@ -198,7 +198,7 @@ fn restorable(name: &str, script: &str) -> Result<(), WriteRefusal> {
         Ok(_) => "iptables has rules in it".to_owned(),
         Err(words) => words,
     };
-    Err(WriteRefusal::Reason(format!("{name} could not be put back as it is: {why}")))
+    Err(WriteRefusal::Reason(format!("{name} could not be restored as it is: {why}")))
 }
 
 #[cfg(test)]

@@ -230,7 +230,7 @@ impl RootQdisc<'_> {
             .find(|discipline| discipline.parameters.is_none() && discipline.parent != "ingress");
         let words = held.map_or_else(
             || "it has none".to_owned(),
-            |held| format!("{}, whose parameters could not be put back, is left alone", held.kind),
+            |held| format!("{}, whose parameters could not be restored, is left alone", held.kind),
         );
         let what = format!("reading the queueing disciplines of {}", self.interface);
         HostError::Call { what, source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into() }
@@ -381,7 +381,7 @@ mod tests {
                 "{value}"
             );
         }
-        setting().write(&host, &before).expect("put back");
+        setting().write(&host, &before).expect("restored");
         // A fake host keeps its number of queues.
         assert!(setting().same(&setting().read(&host).expect("read"), &before));
     }

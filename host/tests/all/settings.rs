@@ -116,7 +116,7 @@ fn a_discipline_goes_there_and_back() {
         host.program("tc", &["qdisc", "replace", "dev", interface, "root", "handle", "1:", "htb"], "")?;
         let error = qdisc.write(host, &SettingValue::new("pfifo_fast")).expect_err("left alone");
         assert!(
-            error.to_string().ends_with("htb, whose parameters could not be put back, is left alone"),
+            error.to_string().ends_with("htb, whose parameters could not be restored, is left alone"),
             "{error}"
         );
         Ok::<_, HostError>(())

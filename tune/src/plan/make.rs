@@ -93,7 +93,7 @@ fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Findi
     } else if finding.changes.is_empty() {
         let why = match finding.commands.is_empty() {
             true => format!("No setting fixes it. {}", finding.remedy),
-            false => "No setting that could be put back fixes it; these commands do.".to_owned(),
+            false => "No setting that linerate can restore fixes it; these commands do.".to_owned(),
         };
         return draft.leave(finding, why, finding.commands.clone());
     }
@@ -108,8 +108,7 @@ fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Findi
             && (change.setting.spreads_packets() || PlacementOwner::of(&change.setting).is_some());
         match draft.add_to(hold, &change.setting, change.from.as_ref(), &change.to, &reason) {
             AddedChange::Unread(error) => {
-                let why =
-                    format!("What it is now cannot be read, so that it could not be put back: {error}.");
+                let why = format!("Its present value cannot be read, so undo could not restore it: {error}.");
                 draft.leave(finding, why, finding.commands.clone());
             }
             AddedChange::Fixed(why) => {

@@ -77,7 +77,7 @@ impl Knob for IptablesDump<'_> {
         let before = self.read(host)?;
         if before.as_str().contains(FOREIGN) {
             return Err(WriteRefusal::Reason(
-                "nftables has rules in it that iptables cannot put back".to_owned(),
+                "nftables has rules in it that iptables cannot restore".to_owned(),
             ));
         }
         if self.same(&before, value) {

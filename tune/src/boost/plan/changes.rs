@@ -45,7 +45,7 @@ pub(super) fn pin(unit: &ThreadPlacement<'_>) -> Result<Option<PlannedChange>, S
     let reader = unit.reader;
     let allowed = reader.allowed.value().ok_or_else(|| {
         let why = reader.allowed.why().unwrap_or_default();
-        format!("the CPUs it may run on cannot be read, and so not be put back ({why})")
+        format!("its CPU affinity cannot be read, so undo could not restore it ({why})")
     })?;
     let setting = Setting::ThreadCpus { pid: reader.pid, tid: reader.tid, started: reader.started };
     let reason = ChangeReason {
@@ -107,7 +107,7 @@ pub(super) fn ask(
     for (member, reader) in &owned.sockets {
         let Some(unit) = units.iter().find(|unit| unit.reader.tid == reader.tid) else { continue };
         let now = incoming_cpu(member)
-            .ok_or("the options of its sockets cannot be read, and so not be put back")?;
+            .ok_or("the options of its sockets cannot be read, so undo could not restore them")?;
         if now == Some(unit.cpu) {
             continue;
         }

@@ -150,7 +150,7 @@ fn now(member: &GroupSocket, knob: SocketKnob) -> Result<String, String> {
             SocketKnob::PathMtu => "IP_MTU_DISCOVER",
         };
         let why = member.options.why().map_or_else(String::new, |why| format!(" ({why})"));
-        format!("{what} of its sockets cannot be read, and so not be put back{why}")
+        format!("{what} of its sockets cannot be read, so undo could not restore it{why}")
     })
 }
 
