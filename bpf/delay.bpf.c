@@ -230,12 +230,7 @@ enum direction { NEITHER, REQUEST, REPLY };
 
 #define UDP_HEADER_BYTES 8
 
-INLINE __u32 data_offset(struct sk_buff *skb) {
-    __u64 data = (__u64)skb->data, head = (__u64)skb->head;
-    // Keeps the subtraction 64 bits wide: the verifier rejects the 32-bit form.
-    asm volatile("%0 -= %1" : "+r"(data) : "r"(head));
-    return data;
-}
+INLINE __u32 data_offset(struct sk_buff *skb) { return distance(skb->data, skb->head); }
 
 // Returns the direction of a UDP packet of the port, and its client: address, port and tag. IPv6
 // addresses are hashed to 32 bits. Ignores IPv4 fragments except the first, IPv6 packets with

@@ -188,13 +188,7 @@ INLINE int look6(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     return judge(&found.ports, outgoing, packet);
 }
 
-// Offset of `data` from `head`. The verifier rejects a 32-bit subtraction of pointers, so inline
-// assembly keeps the subtraction at 64 bits.
-INLINE __u32 data_offset(struct sk_buff *skb) {
-    __u64 data = (__u64)skb->data, head = (__u64)skb->head;
-    asm volatile("%0 -= %1" : "+r"(data) : "r"(head));
-    return data;
-}
+INLINE __u32 data_offset(struct sk_buff *skb) { return distance(skb->data, skb->head); }
 
 // `offset`: the known offset of the network header from `head`.
 INLINE int look_at(struct sk_buff *skb, __u32 offset, __u32 outgoing, struct packet *packet) {

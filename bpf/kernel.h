@@ -50,6 +50,14 @@ struct ipv6 {
     __be32 destination[4];
 };
 
+// Distance in bytes of two pointers into one buffer. The verifier rejects a 32-bit subtraction of
+// pointers, so inline assembly keeps the subtraction at 64 bits.
+INLINE __u32 distance(const void *to, const void *from) {
+    __u64 bytes = (__u64)to, start = (__u64)from;
+    asm volatile("%0 -= %1" : "+r"(bytes) : "r"(start));
+    return bytes;
+}
+
 // `ports` has one bit per port.
 INLINE int contains_port(const volatile __u8 *ports, __u16 port) {
     return ports[port >> 3] >> (port & 7) & 1;
