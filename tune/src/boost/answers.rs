@@ -30,6 +30,8 @@ const RATE: f64 = 0.5;
 /// A server with fewer replies per request may have a rate limit, so that the clients with fewer
 /// replies change by themselves.
 const ANSWERS_ALL: f64 = 0.9;
+/// Replies per request that were traced for a shorter time, s, are compared with the count of clients.
+const SHORT: f64 = 0.25;
 /// This ratio of clients may lack a reply because their last request was lost.
 const SILENCED: f64 = 0.05;
 /// The ratio of datagrams read on the CPU of arrival may fall by this much.
@@ -154,8 +156,8 @@ fn silenced(flows: &FlowCounts, before: &AnswerCounts, cause: &str) -> Option<St
 
 /// Whether nearly all clients are known from before and get replies to most of their requests.
 ///
-/// All packets of clients are counted. The replies per request are those of short windows while a
-/// server is busy, and a batch that is read and not answered at the end of a window distorts them.
+/// A busy server is traced in short windows. A batch that is read and not answered at the end of a
+/// window looks like missing replies. All packets of clients are counted, without windows.
 fn are_answered(flows: &FlowCounts) -> bool {
     let harmed = flows.silenced + flows.curtailed;
     let known = harmed + flows.answered;
@@ -174,7 +176,7 @@ fn unanswered(
     let (then, now) = (before.per_request()?, after.per_request());
     let missing = |now: f64| (then - now) * after.requests as f64;
     let fewer = now.filter(|now| *now < then * KEPT && missing(*now) >= MISSING);
-    if let Some(now) = fewer.filter(|_| !flows.is_some_and(are_answered)) {
+    if let Some(now) = fewer.filter(|_| after.seconds >= SHORT || !flows.is_some_and(are_answered)) {
         return Some(format!(
             "it sent {then:.2} replies per request of its clients before, and {now:.2} now: {cause}"
         ));
@@ -220,13 +222,16 @@ mod tests {
 
     #[test]
     fn replies_missing_in_windows_are_no_harm_if_all_clients_are_answered() {
-        let (before, after) = (answers(5_400, 5_300), answers(6_000, 4_980));
+        let before = answers(5_400, 5_300);
+        let after = AnswerCounts { seconds: 0.05, ..answers(6_000, 4_980) };
         let flows = FlowCounts { answered: 64, served: 64, ..FlowCounts::default() };
         let why = |flows: FlowCounts| unanswered(&before, &after, Some(&flows), "");
         assert_eq!(why(flows), None);
         assert!(why(FlowCounts { curtailed: 4, answered: 60, ..flows }).is_some());
         assert!(why(FlowCounts { answered: 20, ..flows }).is_some(), "most clients are new");
         assert!(unanswered(&before, &after, None, "").is_some());
+        let long = AnswerCounts { seconds: 2.0, ..after };
+        assert!(unanswered(&before, &long, Some(&flows), "").is_some());
     }
 
     #[test]
