@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ServiceSample, ServiceWindow};
 
-// The item programs count this many ports at most.
+// The programs of bpf/delivery.bpf.c count this many ports at most.
 const MOST_PORTS: usize = 16;
 // Fewer times have no 99th percentile.
 const ENOUGH_TIMES: u64 = 100;

@@ -134,9 +134,9 @@ impl ReplicaSet {
 
     /// Whether no copy is about to end because it went to the background.
     fn stay_in_foreground(&mut self) -> bool {
-        let has_skipped =
+        let has_left_session =
             |copy| readiness::have_left_session(&self.host, &self.group.processes_of_copy(copy));
-        if !(0..self.config.replicas).any(has_skipped) {
+        if !(0..self.config.replicas).any(has_left_session) {
             return true;
         }
         self.left_session.get_or_insert_with(Instant::now).elapsed() >= BACKGROUND_PATIENCE
