@@ -30,9 +30,9 @@ const CORRECTIONS: usize = 6;
 /// own speed changed meanwhile, there is no baseline to compare with.
 const STEADY: f64 = 0.015;
 
-/// Maximum number of samples per series, including samples without a steady speed, unless twice the
-/// wanted number is larger.
-const PATIENCE: usize = 12;
+/// Maximum number of samples per series, including samples without a steady speed. Other guests of
+/// the host may use its CPUs for many seconds.
+const PATIENCE: usize = 30;
 
 /// Maximum number of series. If the median difference of one series is too large, the samples of
 /// the next series count too. On a busy machine, single samples at a high load differ by up to a
@@ -140,7 +140,7 @@ fn attempts_with<'h>(
 ) -> Vec<CostAccuracySample> {
     let mut found = Vec::new();
     let (mut before, ()) = openssl(seconds, || ());
-    for _ in 0..PATIENCE.max(2 * wanted) {
+    for _ in 0..PATIENCE {
         if found.len() == wanted {
             break;
         }
